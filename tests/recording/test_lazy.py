@@ -1,4 +1,4 @@
-"""``lazy``: what is recorded, what asks for values, errors, variables, tapes and the cache."""
+"""Tests of ``lazy``: recorded ops, values, errors, variables, tapes and the cache."""
 
 import copy
 import gc
@@ -49,10 +49,9 @@ def equal(found, expected):
 
 
 def test_ops_run_as_one_function_at_the_end():
-    with Change() as change:
-        with tf_pfor.lazy():
-            y = tf.tanh(X) * 2.0 + X
-            z = tf.reduce_sum(y)
+    with Change() as change, tf_pfor.lazy():
+        y = tf.tanh(X) * 2.0 + X
+        z = tf.reduce_sum(y)
     equal([y, z], [tf.tanh(X) * 2.0 + X, tf.reduce_sum(tf.tanh(X) * 2.0 + X)])
     assert change.recorded == 4
     assert change.hits + change.misses == 1
@@ -261,9 +260,14 @@ def test_errors_at_the_end_of_the_scope():
     with pytest.raises(tf.errors.InvalidArgumentError, match="CheckNumerics"), tf_pfor.lazy():
         tf.debugging.check_numerics(bad * 2.0, "bad")
     v = tf.Variable(1.0)
-    with pytest.raises(KeyError, match="mine"), tf_pfor.lazy():
+
+    @tf_pfor.lazy
+    def failing():
         v.assign_add(1.0)
         raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        failing()
     assert float(v) == 2.0
     assert _eager_ops.is_idle()
 
@@ -405,9 +409,8 @@ def test_tapes_inside_around_and_across():
         loss = forward()
         found = tape.gradient(loss, v)
     equal(found, expected)
-    with tf.GradientTape() as tape:
-        with tf_pfor.lazy():
-            loss = forward()
+    with tf.GradientTape() as tape, tf_pfor.lazy():
+        loss = forward()
     equal(tape.gradient(loss, v), expected)
     with tf.GradientTape() as tape:
         with tf_pfor.lazy():

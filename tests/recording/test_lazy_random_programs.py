@@ -195,11 +195,10 @@ def run(world, steps, around):
 def test_random_programs(seed):
     steps = program(np.random.default_rng(seed))
     expected, events = run(World(), steps, contextlib.nullcontext)
-    world = World()
-    for _ in range(2 if seed % 5 else 1):
-        found, seen = run(world, steps, lazy)
-        break
+    found, seen = run(World(), steps, lazy)
     assert seen == events
+    # A third derivative adds up its parts in another order.
+    is_third = any(which < len(OPS) and OPS[which] is second for which, _ in steps)
     for k, (f, e) in enumerate(zip(found, expected, strict=True)):
         assert f.dtype == e.dtype
-        np.testing.assert_array_equal(f, e, err_msg=f"value {k} of {steps}")
+        np.testing.assert_allclose(f, e, 1e-5 if is_third else 0, err_msg=f"value {k} of {steps}")

@@ -54,6 +54,7 @@ class Catcher(Protocol):
 
     def runs(self, name: str, inputs: Sequence[Any]) -> Sequence[Any]:
         """Hears what is run by its name; returns the inputs that TensorFlow shall get."""
+        ...
 
 
 _LOCAL = threading.local()
@@ -65,6 +66,7 @@ _RECORD = _record.record_operation
 _ACCESSED = _tape.variable_accessed
 _CALL = _polymorphic.Function.__call__
 EagerTensor: Any = _ops.EagerTensor
+_RESOURCE = tf.resource.as_datatype_enum
 _Cache: Any = _context._EagerTensorCache
 _CALL_CONCRETE = _concrete.ConcreteFunction.__call__
 _KEPT = _Cache.put
@@ -210,7 +212,7 @@ def gradient_of_op(
       unwanted: the numbers of the inputs whose gradients nobody asks for.
     """
     count = len(inputs)
-    found: Any = _backprop._gradient_function(
+    found = _backprop._gradient_function(
         op_type, attrs, count, list(inputs), list(outputs), list(slopes), unwanted, ""
     )
     return list(found) if isinstance(found, (list, tuple)) else [found]
@@ -219,7 +221,7 @@ def gradient_of_op(
 def run_function(name: str, inputs: list[tf.Tensor], count: int) -> list[tf.Tensor]:
     """The results of a traced function, by its ops as they were traced.
 
-    TensorFlow's graph optimizer may reorder arithmetic. Without it, numbers are those of eager ops.
+    TensorFlow's graph optimizer may reorder arithmetic. Without it, results are as of eager ops.
 
     Args:
       name: the name of the function in the runtime.
@@ -243,14 +245,17 @@ def has_device_scope() -> bool:
     return bool(_context.context().device_name)
 
 
-def resource_form(handle: tf.Tensor) -> Any:
-    """Dtype and sizes of what a handle refers to, as bytes; the handle itself is not kept."""
-    data = handle._handle_data
-    return b"" if data is None else data.SerializeToString()
+def form_of_input(x: tf.Tensor) -> Any:
+    """The form of an eager tensor; of a handle the form of what it refers to."""
+    enum = x._datatype_enum()
+    if enum != _RESOURCE:
+        return enum, x._shape_tuple()
+    data = x._handle_data
+    return enum, b"" if data is None else data.SerializeToString()
 
 
 def link(deferred: tf.Tensor, value: tf.Tensor) -> None:
-    """Tells the tapes of this thread that a value is that of a tensor they may follow."""
+    """Tells the tapes of this thread that a value belongs to a tensor they may follow."""
     _RECORD("Identity", [value], [deferred], lambda dy: [dy])
 
 
@@ -410,4 +415,4 @@ def _sizes(tensors: Sequence[tf.Tensor], axis: int) -> Any:
     """The sizes of tensors along an axis, of which some may be recorded."""
     if all(isinstance(x, EagerTensor) for x in tensors):
         return _SIZES(tensors, axis)
-    return tf.constant([x.shape[axis] for x in tensors], tf.int32)
+    return tf.constant([x.shape.as_list()[axis] or 0 for x in tensors], tf.int32)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import inspect
 import pathlib
-import sys
 from collections.abc import Generator
 from typing import Any
 
@@ -69,7 +69,7 @@ def user_line() -> str:
 
 def caller() -> str:
     """``file:line`` of the innermost frame in user code, while ops run eagerly; "" if unknown."""
-    frame = sys._getframe(1)
+    frame = inspect.currentframe()
     while frame is not None and _is_library(frame.f_code.co_filename):
         frame = frame.f_back
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -7,12 +7,13 @@ import functools
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _eager_ops
+from tf_pfor.core.nests import Nest
 from tf_pfor.recording.nodes import Kind
 
 _MAY_FAIL = "call_that_may_fail"
@@ -143,12 +144,12 @@ def one_by_one(path: Sequence[Call], inputs: Sequence[tf.Tensor], results: list[
 def with_line(error: Exception, name: str, line: str) -> Exception:
     """The error of a call, with the line where the user made the call."""
     text = f"{name} was called in {line}, in tf_pfor.lazy: it runs later than it is called."
+    found: Nest = error
     if isinstance(error, tf.errors.OpError):
-        make: Any = type(error)
         with contextlib.suppress(TypeError):
-            return make(error.node_def, error.op, f"{error.message}\n{text}")
-    if hasattr(error, "add_note"):
-        error.add_note(text)
+            return type(found)(found.node_def, found.op, f"{found.message}\n{text}")
+    if hasattr(found, "add_note"):
+        found.add_note(text)
     return error
 
 

@@ -11,7 +11,8 @@ import tensorflow as tf
 from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED, EagerTensor
 from tf_pfor.core.accesses import ASSIGNMENTS
-from tf_pfor.recording.forms import FOLLOWED, RESOURCE, form_of
+from tf_pfor.core.nests import Nest
+from tf_pfor.recording.forms import FOLLOWED, form_of
 from tf_pfor.recording.kinds import SMALL, KindsOfOp, OpType
 from tf_pfor.recording.lazy_tensors import Lazy
 from tf_pfor.recording.nodes import Kind
@@ -77,7 +78,7 @@ class Recording(Protocol):
 def found(
     program: Recording, step: Step, facts: OpType, given: tuple[Any, ...], items: list[Any]
 ) -> Any:
-    """What follows a call: a Step, ByValue, a known tensor, PASSED, EAGERLY or CUT.
+    """Decides on a call: a Step, ByValue, a known tensor, PASSED, EAGERLY or CUT.
 
     Args:
       program: the program that is being recorded.
@@ -100,13 +101,14 @@ def found(
         return EAGERLY
     if facts.name == "Shape":
         dtype = dict(zip(attrs[::2], attrs[1::2])).get("out_type", tf.int32)
-        return tf.constant(tensors[0].shape.as_list(), dtype)
+        sizes: Nest = tensors[0].shape.as_list()
+        return tf.constant(sizes, dtype)
     lengths = [len(x) if is_list else -1 for x, is_list in zip(given, facts.lists)]
     inputs = _numbers_as_tensors(facts, lengths, items)
     if inputs is None:
         return EAGERLY
     forms = [
-        (RESOURCE, _eager_ops.resource_form(x))
+        _eager_ops.form_of_input(x)
         if isinstance(x, tf.Tensor) and x.dtype == tf.resource
         else (form_of(x), type(x) is Lazy)
         for x in inputs
@@ -152,10 +154,10 @@ def step_of(
     return program.traces.step(before, kind, reads, varying, takes, line)
 
 
-def value_of(x: object) -> Any:
+def value_of(x: Nest) -> Any:
     """The value of an input as a key."""
     if type(x) is EagerTensor:
-        return x._datatype_enum(), x._shape_tuple(), x.numpy().tobytes()
+        return _eager_ops.form_of_input(x), x.numpy().tobytes()
     return type(x), x
 
 
@@ -216,5 +218,5 @@ def _dtype_beside(
     return None
 
 
-def _as_tensor(x: object) -> Any:
+def _as_tensor(x: Nest) -> Any:
     return tf.constant(x) if type(x) in (int, float, np.ndarray) else x

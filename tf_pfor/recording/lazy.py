@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
 from tf_pfor.core.errors import ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.recording.lazy_tensors import Lazy
 from tf_pfor.recording.program import Program
 from tf_pfor.recording.traces import Traces
@@ -26,13 +27,13 @@ def lazy(fn: Callable[..., Any] | None = None, *, jit_compile: bool = False) -> 
     dtype, whose value is not made yet. When somebody asks for a value, all that was recorded runs
     as one ``tf.function``. Values that nobody can ask for any more are not made. The function is
     found by what was recorded: ops, attributes, shapes, dtypes, and which op reads which result.
-    Tensors, variables and Python numbers are its inputs, so a loop compiles in its first steps only.
-    This is LazyTensor (Suhan et al., 2021).
+    Tensors, variables and Python numbers are its inputs. So a loop compiles in its first steps, and
+    no more. This is LazyTensor (Suhan et al., 2021).
 
-    Values are asked for by ``numpy()``, ``print``, ``if`` and ``while`` on a tensor, ``int``,
-    ``float``, ops that are not recorded, ``tf_pfor.mark_step()``, and the end of the block. Results
-    are those of eager TensorFlow, bit for bit without ``jit_compile``. An op that fails does so
-    where a value is asked for; its error names the line where it was called.
+    These ask for values: ``numpy()``, ``print``, ``if`` and ``while`` on a tensor, ``int``,
+    ``float``, and ops that are not recorded. So do ``tf_pfor.mark_step()`` and the end of the
+    block. Results are equal to eager TensorFlow, bit for bit without ``jit_compile``. An op that
+    fails does so where a value is asked for. Its error names the line where it was called.
 
     ``lazy_report()`` says what was recorded, and which lines ask for values.
 
@@ -97,7 +98,7 @@ def _recording(*, jit: bool) -> Generator[None]:
             program.cut("the end of lazy()")
 
 
-def _made(found: Any) -> Any:
+def _made(found: Nest) -> Any:
     """A result, with its value in place of a lazy tensor; also in a tuple."""
     if isinstance(found, Lazy):
         return found.followed("a result")
@@ -172,7 +173,7 @@ class LazyReport:
 
 
 def lazy_report() -> LazyReport:
-    """What ``lazy`` has recorded and compiled, and the lines that ask for values.
+    """Counts of recorded and compiled calls of ``lazy``, and the lines that ask for values.
 
     Example:
       >>> import tensorflow as tf, tf_pfor

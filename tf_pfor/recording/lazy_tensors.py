@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
+from tf_pfor.core.nests import Nest
 from tf_pfor.recording.tensors import Deferred
 from tf_pfor.recording.traces import Place, Result
 
@@ -78,7 +79,7 @@ class Lazy(Deferred):
                 f"Tensor's shape {self.result.shape} is not compatible with supplied shape {shape}."
             )
 
-    def _shape_tuple(self) -> tuple[int, ...]:
+    def _shape_tuple(self) -> tuple[int | None, ...]:
         return self.result.sizes
 
     def tensor(self, asked: str) -> tf.Tensor:
@@ -123,7 +124,7 @@ class Lazy(Deferred):
 
 
 @functools.lru_cache(maxsize=10_000)
-def _slice_of(*whole: Any) -> tuple[Any, ...]:
+def _slice_of(*whole: Nest) -> tuple[Any, ...]:
     """The inputs and attributes of a StridedSlice; ``whole``: types and values of an index.
 
     TensorFlow makes three tensors for each slice. An index is often used again.
@@ -149,7 +150,7 @@ def _slice_of(*whole: Any) -> tuple[Any, ...]:
     return tf.constant(begin), tf.constant(end), tf.constant(strides), *attrs
 
 
-def _item(self: Lazy, index: object) -> Any:
+def _item(self: Lazy, index: Nest) -> Any:
     """A slice, recorded at once if the index has plain numbers only."""
     program = self.program
     if program is not None and _eager_ops.catcher() is program:

@@ -30,8 +30,8 @@ class Kind:
       handles: the handles of the variables that a call reads.
       graph: the traced function; None for an op.
       gradients: functions of inputs and gradients of results to gradients of inputs.
-      gradient: the gradient of an op: a function of booleans that say which inputs ask for it, of
-        the inputs, of the results, and of the gradients of the results.
+      gradient: the gradient of an op. Its arguments: which inputs ask for it, the inputs, the
+        results, and the gradients of the results.
       may_fail: whether a call may be an error that depends on values.
       writes: whether a call writes a variable.
     """

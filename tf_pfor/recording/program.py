@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import numpy as np
 import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
@@ -17,9 +16,9 @@ from tf_pfor._tf._stacks import caller
 from tf_pfor.recording.calls import Calls, hashable
 from tf_pfor.recording.compiled import Compiled, nothing_was_written, one_by_one
 from tf_pfor.recording.following import CUT, EAGERLY, ByValue, found, step_of, value_of
-from tf_pfor.recording.forms import RESOURCE, opened
+from tf_pfor.recording.forms import opened
 from tf_pfor.recording.gradients import follow_op
-from tf_pfor.recording.kinds import OpType, op_type_of
+from tf_pfor.recording.kinds import KindsOfOp, OpType, op_type_of
 from tf_pfor.recording.lazy_tensors import KeepsLazy, Lazy
 from tf_pfor.recording.nodes import Kind
 from tf_pfor.recording.traces import Step, Traces
@@ -109,13 +108,13 @@ class Program(Calls, KeepsLazy):
     ) -> tuple[Kind, list[Any]] | None:
         """The kind and the tensors of a call of a ``tf.function``; None if it is not recorded."""
         leaves: list[Any] = []
-        key = "function", id(called), opened((args, kwargs), leaves, [])
+        key = "function", called, opened((args, kwargs), leaves, [])
         if _eager_ops.is_taped():  # its gradient is a function, which TensorFlow makes
             return None
         before = self.kinds.get(key)
         if before is None:
             others = [x for x in leaves if not isinstance(x, tf.Tensor)]
-            self.kinds[key] = called, others, True  # their ids stay theirs
+            self.kinds[key] = others, True  # their ids stay theirs
         if before is None or not before[-1]:
             return None
         kind, tensors, _ = self.kind_of_unit(called, name, called, args, kwargs)
@@ -149,15 +148,12 @@ class Program(Calls, KeepsLazy):
         for k, other in enumerate(items):
             if other is x:
                 return "again", k
-        enum = x._datatype_enum()
-        if enum == RESOURCE:
-            return enum, _eager_ops.resource_form(x)
-        return enum, x._shape_tuple()
+        return _eager_ops.form_of_input(x)
 
     def _other(self, facts: OpType, given: tuple[Any, ...]) -> Any:
         """Records an op with inputs that are arrays, variables or lists with tensors."""
         inputs, lengths = self.inputs(facts, given)
-        inputs = [tf.constant(x) if isinstance(x, (np.ndarray, np.generic)) else x for x in inputs]
+        inputs = [tf.constant(x) if type(x).__module__ == "numpy" else x for x in inputs]
         if any(
             type(x) not in _SIMPLE and not isinstance(x, (tf.Tensor, int, float)) for x in inputs
         ):
@@ -211,7 +207,7 @@ class Program(Calls, KeepsLazy):
         self.cut("an op that may fail, after a write" if following is CUT else "a long trace")
         return self.op(facts.name, given)
 
-    def step(self, before: Step, kinds: Any, items: list[Any]) -> Any:
+    def step(self, before: Step, kinds: KindsOfOp, items: list[Any]) -> Any:
         """The call of an op after others; or EAGERLY, or CUT."""
         return step_of(self, before, kinds, items, caller())
 

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
+from tf_pfor.core.nests import Nest
 
 
 class Deferred(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBaseClass]
@@ -95,7 +96,7 @@ class Deferred(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
     def _numpy(self) -> Any:
         return self.numpy()
 
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> Any:
+    def __array__(self, dtype: Nest = None, copy: bool | None = None) -> Any:
         found = self.tensor("a NumPy array").numpy()
         return np.array(found if dtype is None else found.astype(dtype))
 
@@ -115,7 +116,8 @@ class Deferred(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
         return self.tensor("an index").__index__()
 
     def __round__(self, digits: int | None = None) -> Any:
-        return round(self.tensor("round").numpy(), digits)
+        found: Nest = self.tensor("round").numpy()
+        return round(found, digits)
 
     def __len__(self) -> int:
         if not self.shape.rank:
