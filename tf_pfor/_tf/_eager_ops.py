@@ -26,6 +26,9 @@ from tensorflow.python.framework import op_def_library, op_def_registry
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.types.core import Value as Value
 
+is_taped = _record.could_possibly_record
+"""Whether this thread has a tape or a forward accumulator."""
+
 Function: TypeAlias = Callable[..., Any]
 
 RAW_ERRORS = (_core._NotOkStatusException, _core._FallbackException)
@@ -240,9 +243,9 @@ def _as_traced() -> tuple[Any, ...]:
 _AS_TRACED = _as_traced()
 
 
-def has_device_scope() -> bool:
-    """Whether the caller has chosen a device."""
-    return bool(_context.context().device_name)
+def thread_state() -> Any:
+    """The state of this thread in TensorFlow; ``device_name`` is the device that is chosen."""
+    return _context.context()._thread_local_data
 
 
 def form_of_input(x: tf.Tensor) -> Any:
@@ -310,11 +313,6 @@ def with_gradient(
     show_tapes(name, [made], given, sparse)
     _record.record_operation_forwardprop_only(name, [made], given, dense, None)
     return made
-
-
-def is_taped() -> bool:
-    """Whether this thread has a tape or a forward accumulator."""
-    return _record.could_possibly_record()
 
 
 def are_watched(tensors: Sequence[tf.Tensor]) -> bool:

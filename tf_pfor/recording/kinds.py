@@ -65,6 +65,8 @@ class OpType:
       is_stateful: whether calls of the same inputs differ, or have an effect.
       is_single: whether it has one result, and no list of results.
       type_attrs: for each input, the attribute of its dtype; "" or None where it has none.
+      count: the number of inputs; a list counts as one.
+      has_lists: whether an input is a list.
     """
 
     name: str
@@ -74,6 +76,19 @@ class OpType:
     is_stateful: bool
     is_single: bool
     type_attrs: tuple[str | None, ...]
+    count: int
+    has_lists: bool
+
+    def opened(self, given: tuple[Any, ...], lengths: list[Any]) -> list[Any]:
+        """The inputs with lists opened; the lengths of the lists are added to ``lengths``."""
+        found: list[Any] = []
+        for x, is_list in zip(given, self.lists):
+            if is_list:
+                lengths.append(len(x))
+                found += x
+            else:
+                found.append(x)
+        return found
 
 
 @functools.cache
@@ -91,6 +106,8 @@ def op_type_of(name: str) -> OpType | None:
         schema.is_stateful and name not in _READS,
         schema.num_outputs == 1,
         tuple(attrs),
+        len(attrs),
+        any(arg.is_list for arg in schema.inputs),
     )
 
 
@@ -147,6 +164,7 @@ class KindsOfOp:
             [tf.TensorSpec(x.shape, x.dtype) for x in varying],
             _known_specs(results),
             pack,
+            is_single=self._op_type.is_single,
             may_share=not self._op_type.is_stateful,
             handles=[x for x, f in zip(inputs, self._fixed) if f and _is_handle(x)],
             gradient=self._gradient(inputs, attrs),

@@ -24,6 +24,7 @@ class Kind:
       results: the specs of the results; None where only a run shows them.
       forms: dtypes and sizes of the results.
       pack: makes what the caller gets from the list of results.
+      is_single: whether that is the only result.
       inputs: the specs of the inputs.
       may_share: whether equal calls give equal results.
       number: another one for each kind.
@@ -44,6 +45,7 @@ class Kind:
         "graph",
         "handles",
         "inputs",
+        "is_single",
         "may_fail",
         "may_share",
         "name",
@@ -63,6 +65,7 @@ class Kind:
         results: Sequence[tf.TensorSpec] | None,
         pack: Callable[[list[Any]], Any],
         *,
+        is_single: bool = False,
         may_share: bool,
         handles: Sequence[tf.Tensor] = (),
         graph: tf.Graph | None = None,
@@ -76,6 +79,7 @@ class Kind:
         self.results = results
         self.forms = None if results is None else _forms(results)
         self.pack = pack
+        self.is_single = is_single
         self.may_share = may_share
         self.number = next(Kind._numbers)
         self.handles = handles

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED, EagerTensor
 from tf_pfor._tf._stacks import caller
-from tf_pfor.recording.calls import Calls, hashable
+from tf_pfor.recording.calls import Calls
 from tf_pfor.recording.compiled import Compiled, nothing_was_written, one_by_one
 from tf_pfor.recording.following import CUT, EAGERLY, ByValue, found, step_of, value_of
 from tf_pfor.recording.forms import opened
@@ -44,6 +44,7 @@ class Program(Calls, KeepsLazy):
         self.traces = traces
         self.jit = jit
         self._lock = threading.RLock()
+        self._thread = _eager_ops.thread_state()
         self._begin()
 
     def _begin(self) -> None:
@@ -61,31 +62,57 @@ class Program(Calls, KeepsLazy):
     def op(self, op_type: str, given: tuple[Any, ...]) -> Any:
         """Records an op."""
         facts = op_type_of(op_type)
-        if facts is None or _eager_ops.has_device_scope():
+        if facts is None or self._thread.device_name:
             return self._run(op_type, given)
-        key: list[Any] = [op_type, hashable(given[len(facts.lists) :])]
+        known, count = self._known, facts.count
+        key: list[Any] = [op_type]
+        if len(given) > count:
+            key.append(given[count:])
         items: list[Any] = []
         lazy: dict[int, Lazy] = {}
-        for x, is_list in zip(given, facts.lists):
-            if is_list:
-                key.append(len(x))
-            for item in x if is_list else (x,):
-                cls = type(item)
-                if cls is Lazy or cls is EagerTensor:
-                    if cls is Lazy and item.program is not self:
-                        made = item.tensor(op_type)
-                        lazy[id(made)], item = item, made
-                    key.append(self._name(item, items))
-                elif cls is float or cls is int:
-                    key.append(cls)
-                elif cls in _SIMPLE:
-                    key.append((cls, item))
-                elif (cls is list or cls is tuple) and _is_plain(item):
-                    key.append(repr(item))
-                else:
-                    return self._other(facts, given)
-                items.append(item)
-        return self._called(facts, given, tuple(key), items, lazy)
+        for x in facts.opened(given, key) if facts.has_lists else given[:count]:
+            cls = type(x)
+            if cls is Lazy:
+                if x.program is self:
+                    key.append(x.place)
+                    items.append(x)
+                    continue
+                made = x.tensor(op_type)
+                lazy[id(made)], x = x, made
+                cls = EagerTensor
+            if cls is EagerTensor:
+                place = known.get(id(x))
+                key.append(_form(x, items) if place is None else place)
+            elif cls is float or cls is int:
+                key.append(cls)
+            elif cls in _SIMPLE:
+                key.append((cls, x))
+            elif (cls is list or cls is tuple) and _is_plain(x):
+                key.append(repr(x))
+            else:
+                return self._other(facts, given)
+            items.append(x)
+        with self._lock:
+            if known is not self._known:  # another thread has run the trace
+                following = None
+            else:
+                following = self._following(facts, given, tuple(key), items)
+                if type(following) is Step:
+                    if not _eager_ops.is_taped():
+                        return self._go(following, items)
+                    sources = [lazy.get(id(x), x) for x in items if isinstance(x, tf.Tensor)]
+                    if not _eager_ops.has_tangent(sources):
+                        return self._taped(following, items, lazy)
+                    following = EAGERLY  # a forward accumulator follows an input
+        if type(following) is EagerTensor:
+            return following
+        if following is PASSED:
+            return self._run_now(op_type, given)
+        if following is EAGERLY:
+            return self._run(op_type, given)
+        if following is not None:
+            self.cut("an op that may fail, after a write" if following is CUT else "a long trace")
+        return self.op(op_type, given)
 
     def function(
         self, called: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -138,18 +165,6 @@ class Program(Calls, KeepsLazy):
     # Calls
     # -----------------------------------------------------------------------
 
-    def _name(self, x: tf.Tensor, items: Sequence[Any]) -> Any:
-        """The place of a tensor in the trace, or its form, if no call has read it."""
-        if type(x) is Lazy and x.program is self:
-            return x.place
-        place = self._known.get(id(x))
-        if place is not None:
-            return place
-        for k, other in enumerate(items):
-            if other is x:
-                return "again", k
-        return _eager_ops.form_of_input(x)
-
     def _other(self, facts: OpType, given: tuple[Any, ...]) -> Any:
         """Records an op with inputs that are arrays, variables or lists with tensors."""
         inputs, lengths = self.inputs(facts, given)
@@ -162,50 +177,35 @@ class Program(Calls, KeepsLazy):
         packed = [next(supply) if n < 0 else [next(supply) for _ in range(n)] for n in lengths]
         return self.op(facts.name, (*packed, *given[len(lengths) :]))
 
-    def _called(
-        self,
-        facts: OpType,
-        given: tuple[Any, ...],
-        key: tuple[Any, ...],
-        items: list[Any],
-        lazy: dict[int, Lazy],
+    def _following(
+        self, facts: OpType, given: tuple[Any, ...], key: tuple[Any, ...], items: list[Any]
     ) -> Any:
-        """The results of the call of an op.
+        """The call of an op after those before, or what else becomes of it.
 
         Args:
           facts: its type.
           given: its inputs and attributes.
           key: equal for calls of one form.
           items: its inputs, with lists opened.
-          lazy: the lazy values whose tensors are among them. Tapes know those.
         """
-        with self._lock:
-            step = self._step or self._first()
+        step = self._step or self._first()
+        if step.depth >= SHORT and (step.depth >= LONG or caller() == self._start):
+            return LONG  # so loops without a barrier have traces of one form
+        try:
             following = step.following.get(key)
+        except TypeError:  # an attribute is a list
+            key = (key[0], repr(key[1]), *key[2:])
+            following = step.following.get(key)
+        if following is None:
+            following = found(self, step, facts, given, items)
+            step.following[key] = following
+        if type(following) is ByValue:
+            values = tuple([value_of(items[k]) for k in following.places])
+            by_value = following
+            following = by_value.steps.get(values)
             if following is None:
-                following = found(self, step, facts, given, items)
-                step.following[key] = following
-            if type(following) is ByValue:
-                values = tuple([value_of(items[k]) for k in following.places])
-                by_value = following
-                following = by_value.steps.get(values)
-                if following is None:
-                    following = by_value.steps[values] = self.step(step, by_value.kinds, items)
-            if type(following) is Step and not self._is_long(step):
-                if not _eager_ops.is_taped():
-                    return self._go(following, items)
-                sources = [lazy.get(id(x), x) for x in items if isinstance(x, tf.Tensor)]
-                if not _eager_ops.has_tangent(sources):
-                    return self._taped(following, items, lazy)
-                following = EAGERLY  # a forward accumulator follows an input
-        if following is PASSED:
-            return self._run_now(facts.name, given)
-        if type(following) is EagerTensor:
-            return following
-        if following is EAGERLY:
-            return self._run(facts.name, given)
-        self.cut("an op that may fail, after a write" if following is CUT else "a long trace")
-        return self.op(facts.name, given)
+                following = by_value.steps[values] = self.step(step, by_value.kinds, items)
+        return following
 
     def step(self, before: Step, kinds: KindsOfOp, items: list[Any]) -> Any:
         """The call of an op after others; or EAGERLY, or CUT."""
@@ -228,12 +228,6 @@ class Program(Calls, KeepsLazy):
         self.kinds = self.traces.kinds
         return self._step
 
-    def _is_long(self, step: Step) -> bool:
-        """Whether a trace ends here, so that loops without a barrier have traces of one form."""
-        if step.depth < SHORT:
-            return False
-        return step.depth >= LONG or caller() == self._start
-
     def _go(self, step: Step, items: list[Any]) -> Any:
         """Adds a call to the trace, and makes its results."""
         kind = step.kind
@@ -246,10 +240,13 @@ class Program(Calls, KeepsLazy):
             else:
                 x = items[k] = self._number(x, dtype)
             inputs.append(x)
-        places, first = self.traces.results, step.first
-        results = [Lazy(self, places[first + k], r) for k, r in enumerate(step.results)]
-        self._made += map(weakref.ref, results)
         self._step = step
+        if step.is_single:
+            made = Lazy(self, step.places[0], step.results[0])
+            self._made.append(weakref.ref(made))
+            return made
+        results = [Lazy(self, place, r) for place, r in zip(step.places, step.results)]
+        self._made += map(weakref.ref, results)
         return kind.pack(results)
 
     def _taped(self, step: Step, items: list[Any], lazy: dict[int, Lazy]) -> Any:
@@ -277,18 +274,19 @@ class Program(Calls, KeepsLazy):
 
     def _unit(self, kind: Kind, tensors: list[Any]) -> Any:
         """Records the call of a function of tensors."""
-        items: list[Any] = []
-        key: list[Any] = [kind]
-        for x in tensors:
-            if type(x) is Lazy and x.program is not self:
-                x = x.tensor(kind.name)
-            key.append(self._name(x, items))
-            items.append(x)
         with self._lock:
             step = self._step or self._first()
-            if self._is_long(step):
+            if step.depth >= LONG:
                 self.cut("a long trace")
                 return self._unit(kind, tensors)
+            items: list[Any] = []
+            key: list[Any] = [kind]
+            for x in tensors:
+                if type(x) is Lazy and x.program is not self:
+                    x = x.tensor(kind.name)
+                place = x.place if type(x) is Lazy else self._known.get(id(x))
+                key.append(_form(x, items) if place is None else place)
+                items.append(x)
             following = step.following.get(tuple(key))
             if following is None:
                 following = step_of(self, step, kind, items, caller())
@@ -422,6 +420,14 @@ def _connected(
         return [x for x in made if x is not None]
 
     return connected, places
+
+
+def _form(x: tf.Tensor, items: Sequence[Any]) -> Any:
+    """The form of a tensor that no call has read; or its number among the items of this call."""
+    for k, other in enumerate(items):
+        if other is x:
+            return "again", k
+    return _eager_ops.form_of_input(x)
 
 
 def _is_plain(x: Sequence[Any]) -> bool:

@@ -73,6 +73,8 @@ class Step:
       varying: the numbers of these inputs among all inputs of the op.
       takes: the numbers of the inputs that no call has read before, with the dtype of a number.
       results: facts of the results.
+      places: the places of the results.
+      is_single: whether the caller gets the only result, not a list.
       first: the number of its first result.
       depth: the number of calls up to this one.
       form: a number, equal for equal traces that began at other lines.
@@ -87,9 +89,11 @@ class Step:
         "first",
         "following",
         "form",
+        "is_single",
         "kind",
         "line",
         "must_run",
+        "places",
         "reads",
         "results",
         "takes",
@@ -105,6 +109,7 @@ class Step:
         form: int,
         line: str,
     ) -> None:
+        self.places: Sequence[Place] = ()
         self.varying: Sequence[int] = ()
         self.takes: Sequence[tuple[int, tf.DType | None]] = ()
         self.following: dict[Any, Any] = {}
@@ -115,6 +120,7 @@ class Step:
         self.line = line
         specs = kind.results if kind is not None and kind.results is not None else ()
         self.results = [Result(spec) for spec in specs]
+        self.is_single = len(self.results) == 1 and bool(kind and kind.is_single)
         self.first = 0 if before is None else before.first + len(before.results)
         self.depth = 0 if before is None else before.depth + 1
         self.writes = before is not None and (before.writes or bool(kind and kind.writes))
@@ -216,6 +222,7 @@ class Traces:
             self._steps += 1
         made = Step(before, kind, reads, form, line)
         made.varying, made.takes = varying, takes
+        made.places = [self.results[made.first + k] for k in range(len(made.results))]
         return made
 
     def function(self, step: Step, alive: Sequence[int], at: str, *, jit: bool) -> Compiled | None:
