@@ -221,7 +221,9 @@ def gradient_of_op(
     return list(found) if isinstance(found, (list, tuple)) else [found]
 
 
-def run_function(name: str, inputs: list[tf.Tensor], count: int) -> list[tf.Tensor]:
+def run_function(
+    name: str, inputs: list[tf.Tensor], count: int, *, is_small: bool
+) -> list[tf.Tensor]:
     """The results of a traced function, by its ops as they were traced.
 
     TensorFlow's graph optimizer may reorder arithmetic. Without it, results are as of eager ops.
@@ -230,17 +232,20 @@ def run_function(name: str, inputs: list[tf.Tensor], count: int) -> list[tf.Tens
       name: the name of the function in the runtime.
       inputs: eager tensors, with those that the function has captured.
       count: the number of results.
+      is_small: whether one thread runs all ops, which takes less time if each takes little.
     """
-    return list(_SLOW(name, count, inputs, _AS_TRACED, _context.context()))
+    attrs = _IN_ONE_THREAD if is_small else _AS_TRACED
+    return list(_SLOW(name, count, inputs, attrs, _context.context()))
 
 
-def _as_traced() -> tuple[Any, ...]:
+def _as_traced(executor: str) -> tuple[Any, ...]:
     config = config_pb2.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
-    return "executor_type", "", "config_proto", config.SerializeToString()
+    return "executor_type", executor, "config_proto", config.SerializeToString()
 
 
-_AS_TRACED = _as_traced()
+_AS_TRACED = _as_traced("")
+_IN_ONE_THREAD = _as_traced("SINGLE_THREADED_EXECUTOR")
 
 
 def thread_state() -> Any:

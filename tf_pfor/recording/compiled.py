@@ -16,7 +16,7 @@ from tf_pfor._tf import _eager_ops
 from tf_pfor.core.nests import Nest
 from tf_pfor.recording.nodes import Kind
 
-_MAY_FAIL = "call_that_may_fail"
+_SMALL = 4096  # elements of a tensor
 
 
 class Call(Protocol):
@@ -46,6 +46,7 @@ class Compiled:
         self._alive = alive
         self._lock = threading.Lock()
         self._made: tuple[str, list[tf.Tensor], int, object] | None = None
+        self._is_small = not jit and all(call.kind and _is_small(call.kind) for call in path)
         self.seconds = 0.0
         self.is_jit = jit
 
@@ -57,7 +58,7 @@ class Compiled:
                 made = self._made or self._first(inputs)
                 self._made = made
         name, captured, count, _ = made
-        return _eager_ops.run_function(name, inputs + captured, count)
+        return _eager_ops.run_function(name, inputs + captured, count, is_small=self._is_small)
 
     def leave_xla(self) -> None:
         """Compiles again without XLA, which has no kernel of an op."""
@@ -87,6 +88,12 @@ class Compiled:
         return text, list(traced.captured_inputs), len(traced.outputs), traced
 
 
+def _is_small(kind: Kind) -> bool:
+    """Whether a call is an op that takes microseconds."""
+    sizes = [spec.shape.num_elements() or 0 for spec in (*kind.inputs, *(kind.results or ()))]
+    return kind.graph is None and max(sizes, default=0) <= _SMALL
+
+
 def _results(
     path: Sequence[Call], alive: Sequence[int], tensors: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
@@ -100,11 +107,7 @@ def _results(
         kind = call.kind
         assert kind is not None
         given = [results[k] if k >= 0 else tensors[~k] for k in call.reads]
-        with contextlib.ExitStack() as stack:
-            if kind.writes and guards:
-                stack.enter_context(tf.control_dependencies(guards))
-            if kind.may_fail:
-                stack.enter_context(tf.name_scope(_MAY_FAIL))
+        with tf.control_dependencies(guards if kind.writes else []):
             made = [_sum(given)] if kind.name == "AddN" else kind.run(*given)
         if kind.may_fail:
             guards += [x.op for x in made]
@@ -153,6 +156,12 @@ def with_line(error: Exception, name: str, line: str) -> Exception:
     return error
 
 
-def nothing_was_written(error: Exception) -> bool:
-    """Whether the error of a compiled trace is of a call for which all writes wait."""
-    return _MAY_FAIL in str(error)
+def nothing_was_written(path: Sequence[Call], error: Exception) -> bool:
+    """Whether no write has happened in a trace whose function has failed.
+
+    All writes wait for the calls that may fail. Errors of other kinds, such as of memory, may come
+    after a write, and so may the error of a write itself.
+    """
+    writes = [call.kind for call in path if call.kind and call.kind.writes]
+    is_of_values = isinstance(error, tf.errors.InvalidArgumentError)
+    return not writes or (is_of_values and not any(kind.may_fail for kind in writes))

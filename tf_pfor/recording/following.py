@@ -137,7 +137,7 @@ def step_of(
             return EAGERLY
     if kind.results is None:
         return EAGERLY
-    if before.writes and kind.may_fail and not kind.writes:
+    if before.writes and kind.may_fail:
         return CUT
     reads: list[int] = []
     takes: list[tuple[int, tf.DType | None]] = []

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _eager_ops
 from tf_pfor.core import nests
-from tf_pfor.core.accesses import HARMLESS, QUERIES, READS
+from tf_pfor.core.accesses import ASSIGNMENTS, HARMLESS, QUERIES, READS
 from tf_pfor.core.errors import UnsupportedStateError
 from tf_pfor.core.facts import FACTS, Facts
 from tf_pfor.core.nests import Nest
@@ -23,7 +23,7 @@ from tf_pfor.tracing.user_code import autographed
 
 SMALL = 64  # elements of an input whose value may decide on a shape
 _READS = READS | QUERIES
-_SURE = frozenset(
+_SURE = ASSIGNMENTS | frozenset(
     [
         "AvgPool",
         "AvgPool3D",
@@ -37,6 +37,7 @@ _SURE = frozenset(
         "LogSoftmax",
         "MaxPool",
         "MaxPool3D",
+        "RngReadAndSkip",
         "Softmax",
         "SoftmaxCrossEntropyWithLogits",
         "StatelessRandomGetKeyCounter",
@@ -230,7 +231,7 @@ class KindsOfOp:
 
 def _may_fail(op_type: str, inputs: Sequence[tf.Tensor]) -> bool:
     """Whether the values of some inputs are an error."""
-    if op_type in _SURE:
+    if op_type in _SURE or op_type.startswith("ResourceApply"):
         return False
     if op_type in _OF_INTEGERS and all(x.dtype.is_floating for x in inputs):
         return False

@@ -387,7 +387,7 @@ class Program(Calls, KeepsLazy):
             for x, value in zip(alive, compiled.run(inputs)):
                 x.made, x.program = value, None
             return
-        if step.writes and not nothing_was_written(error):
+        if not nothing_was_written(step.path(), error):
             for x in alive:
                 x.error, x.program = error, None
             raise error
