@@ -239,19 +239,27 @@ def record(name: str, op: Callable[[Any], Any]) -> None:
     print(f"| {name} | {ratios} | {best[1]:.1f} | {best[2]:.1f} |", flush=True)
 
 
-def run_program(program: eager_programs.Program, step: Callable[..., Any]) -> float:
-    """CPU seconds of some steps."""
+def run_program(
+    program: eager_programs.Program, step: Callable[..., Any], *, marks: bool = False
+) -> float:
+    """CPU seconds of some steps; ``marks``: whether the program marks the end of each step."""
     state = program.start()
     began = time.process_time()
     for _ in range(STEPS):
         state = step(*state)
-        tf_pfor.mark_step()
+        if marks:
+            tf_pfor.mark_step()
     float(tf.reduce_sum(state[-1]))
     return time.process_time() - began
 
 
 def compare_programs(programs: list[Callable[[], Any]], *, jit: bool) -> None:
-    """Prints a table: programs under ``lazy``, and as a ``tf.function``, divided by eager ones."""
+    """Prints a table: programs under ``lazy``, and as a ``tf.function``, divided by eager ones.
+
+    Args:
+      programs: the programs.
+      jit: whether XLA compiles them. Then each step is marked, and is a function of its own.
+    """
     print(f"\n| program{', by XLA' if jit else ''} | lazy | tf.function | eager, us a step |")
     print("|---|---:|---:|---:|")
     for make in programs:
@@ -260,7 +268,7 @@ def compare_programs(programs: list[Callable[[], Any]], *, jit: bool) -> None:
         lazy = tf_pfor.lazy(jit_compile=jit)(run_program)
         contenders = (
             lambda p=program: run_program(p, p.step),
-            lambda p=program, lazy=lazy: lazy(p, p.step),
+            lambda p=program, lazy=lazy: lazy(p, p.step, marks=jit),
             lambda p=program, compiled=compiled: run_program(p, compiled),
         )
         best = [float("inf")] * 3

@@ -41,7 +41,8 @@ class Lazy(Deferred):
 
     made: tf.Tensor | None = None
     error: Exception | None = None
-    _handle_data = None  # no recorded value is a handle
+    _handle_data = None  # no recorded value is a handle, or is on several devices
+    is_packed = False
 
     def __init__(self, program: Program, place: Place, result: Result) -> None:
         self.program: Program | None = program
