@@ -53,7 +53,7 @@ class Program(Calls, KeepsLazy):
         self._inputs: list[tf.Tensor] = []
         self._known: dict[int, Any] = {}
         self._made: list[weakref.ref[Lazy]] = []
-        self._start = ""
+        self._marks: dict[str, set[str]] = {}
 
     # -----------------------------------------------------------------------
     # What a thread catches
@@ -188,9 +188,9 @@ class Program(Calls, KeepsLazy):
           key: equal for calls of one form.
           items: its inputs, with lists opened.
         """
-        step = self._step or self._first()
-        if step.depth >= SHORT and (step.depth >= LONG or caller() == self._start):
-            return LONG  # so loops without a barrier have traces of one form
+        step = self._step or self._first(facts.name)
+        if step.depth >= SHORT and self._is_end(step.depth, facts.name):
+            return LONG
         try:
             following = step.following.get(key)
         except TypeError:  # an attribute is a list
@@ -207,6 +207,22 @@ class Program(Calls, KeepsLazy):
                 following = by_value.steps[values] = self.step(step, by_value.kinds, items)
         return following
 
+    def _is_end(self, depth: int, op_type: str) -> bool:
+        """Whether a trace ends before an op, so that loops without a barrier have equal traces.
+
+        It ends where a line comes again: where it began, or that of its call number SHORT.
+        """
+        if depth >= LONG:
+            return True
+        if depth > SHORT and op_type not in self._marks:
+            return False
+        line = caller()
+        if line in self._marks.get(op_type, ()):
+            return True
+        if depth == SHORT:
+            self._marks.setdefault(op_type, set()).add(line)
+        return False
+
     def step(self, before: Step, kinds: KindsOfOp, items: list[Any]) -> Any:
         """The call of an op after others; or EAGERLY, or CUT."""
         return step_of(self, before, kinds, items, caller())
@@ -222,9 +238,11 @@ class Program(Calls, KeepsLazy):
         """The number of inputs of the trace."""
         return len(self._inputs)
 
-    def _first(self) -> Step:
-        self._start = caller()
-        self._step = self.traces.root(self._start)
+    def _first(self, name: str) -> Step:
+        """The root of the tree of traces, for a trace that begins with an op."""
+        line = caller()
+        self._marks[name] = {line}
+        self._step = self.traces.root(line)
         self.kinds = self.traces.kinds
         return self._step
 
@@ -275,7 +293,7 @@ class Program(Calls, KeepsLazy):
     def _unit(self, kind: Kind, tensors: list[Any]) -> Any:
         """Records the call of a function of tensors."""
         with self._lock:
-            step = self._step or self._first()
+            step = self._step or self._first(kind.name)
             if step.depth >= LONG:
                 self.cut("a long trace")
                 return self._unit(kind, tensors)
@@ -296,13 +314,15 @@ class Program(Calls, KeepsLazy):
                 return self._unit(kind, tensors)
             return self._go(following, items)
 
-    def plain(self, fn: Callable[..., Any], name: str, args: tuple[Any, ...]) -> Any:
-        """Records the call of a function of this package."""
+    def plain(
+        self, fn: Callable[..., Any], name: str, args: tuple[Any, ...]
+    ) -> tuple[Any, Kind | None]:
+        """Records the call of a function of this package; returns its results and its kind."""
         kind, tensors, _ = self.kind_of_unit(fn, name, fn, args, {}, is_plain=True)
         if kind.results is None:
             self.cut(name)
-            return fn(*_values(args, name))
-        return self._unit(kind, tensors)
+            return fn(*_values(args, name)), None
+        return self._unit(kind, tensors), kind
 
     def _gradient(self, kind: Kind, wanted: tuple[bool, ...], *args: Sequence[Any]) -> list[Any]:
         """The gradients of the inputs of an op.
@@ -319,9 +339,16 @@ class Program(Calls, KeepsLazy):
             return kind.gradient(wanted, *args)
         pattern = wanted, tuple(dy is None for dy in args[2])
         if pattern not in kind.gradients:
-            kind.gradients[pattern] = _connected(kind.gradient, wanted)
-        fn, places = kind.gradients[pattern]
-        made = self.plain(fn, f"the gradient of {kind.name}", args)
+            kind.gradients[pattern] = *_connected(kind.gradient, wanted), {}
+        fn, places, units = kind.gradients[pattern]
+        given, results, slopes = args
+        unit = units.get(None) if _are_alike(results, slopes) else None
+        if unit is not None:
+            made = self._unit(unit, [*given, *results, *[dy for dy in slopes if dy is not None]])
+        else:
+            made, unit = self.plain(fn, f"the gradient of {kind.name}", args)
+            if _are_alike(results, slopes):
+                units[None] = unit
         supply = dict(zip(places, made))
         return [supply.get(k) for k in range(len(wanted))]
 
@@ -420,6 +447,14 @@ def _connected(
         return [x for x in made if x is not None]
 
     return connected, places
+
+
+def _are_alike(results: Sequence[Any], slopes: Sequence[Any]) -> bool:
+    """Whether gradients are tensors of the forms of the results."""
+    return all(
+        dy is None or (type(dy) is Lazy and dy.result.form == x.result.form)
+        for x, dy in zip(results, slopes)
+    )
 
 
 def _form(x: tf.Tensor, items: Sequence[Any]) -> Any:
