@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ class Calls:
         lengths: list[int],
         attrs: tuple[Any, ...],
         forms: tuple[Any, ...],
+        held: Sequence[int] = (),
     ) -> KindsOfOp:
         """The kinds of calls of an op.
 
@@ -47,11 +48,14 @@ class Calls:
           lengths: the lengths of the lists, -1 for other inputs.
           attrs: names and values of attributes.
           forms: a key that is equal for inputs of one form.
+          held: the numbers of the inputs that are constants of the kind.
         """
-        key = (facts.name, hashable(attrs), *lengths, *forms)
+        key = (facts.name, hashable(attrs), *lengths, *held, *forms)
         kinds = self.kinds.get(key)
         if kinds is None:
-            kinds = KindsOfOp(facts, inputs, lengths, attrs, fixes_handles=self.fixes_handles)
+            kinds = KindsOfOp(
+                facts, inputs, lengths, attrs, fixes_handles=self.fixes_handles, held=held
+            )
             self.kinds[key] = kinds
         return kinds
 

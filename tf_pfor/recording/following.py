@@ -61,6 +61,7 @@ class Recording(Protocol):
         lengths: list[int],
         attrs: tuple[Any, ...],
         forms: tuple[Any, ...],
+        held: Sequence[int] = (),
     ) -> KindsOfOp:
         """The kinds of calls of an op."""
         ...
@@ -117,7 +118,9 @@ def found(
         for x in inputs
     ]
     try:
-        kinds = program.kinds_of_op(facts, inputs, lengths, attrs, tuple(forms))
+        # An exponent is a constant: XLA has a faster way for 2, and few programs change it.
+        held = [1] if facts.name == "Pow" and type(items[1]) in (int, float) else []
+        kinds = program.kinds_of_op(facts, inputs, lengths, attrs, tuple(forms), held)
     except Exception:  # the op itself has the error that users know
         return EAGERLY
     return ByValue(kinds) if kinds.places else program.step(step, kinds, items)
@@ -132,7 +135,7 @@ def step_of(
     else:
         varying = kinds.varying
         try:
-            kind = kinds.of([_as_tensor(x) for x in items])
+            kind = kinds.of(_numbers_as_tensors(kinds.op_type, kinds.lengths, items) or items)
         except Exception:
             return EAGERLY
     if kind.results is None:

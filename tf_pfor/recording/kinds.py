@@ -120,6 +120,8 @@ class KindsOfOp:
     Attributes:
       varying: the numbers of the inputs that differ between calls of a kind.
       places: the numbers of the inputs whose values decide on shapes.
+      op_type: the type of the op.
+      lengths: the lengths of lists among the inputs, -1 for other inputs.
     """
 
     def __init__(
@@ -130,15 +132,16 @@ class KindsOfOp:
         attrs: tuple[Any, ...],
         *,
         fixes_handles: bool,
+        held: Sequence[int] = (),
     ) -> None:
-        self._op_type = op_type
-        self._lengths = lengths
+        self.op_type = op_type
+        self.lengths = lengths
         self._attrs = attrs
         fixed = [
             not isinstance(x, tf.Tensor) or (fixes_handles and x.dtype == tf.resource)
             for x in inputs
         ]
-        self.places = self._places_of_values(inputs, fixed)
+        self.places = list(held) or self._places_of_values(inputs, fixed)
         self._fixed = [f or i in self.places for i, f in enumerate(fixed)]
         self.varying = [i for i, f in enumerate(self._fixed) if not f]
         self._kinds: dict[Any, Kind] = {}
@@ -157,25 +160,25 @@ class KindsOfOp:
         varying = [inputs[i] for i in self.varying]
         call = self._call(inputs, self._fixed)
         results = in_a_graph(call, varying)
-        pack = _first if self._op_type.is_single else _all_or_none
+        pack = _first if self.op_type.is_single else _all_or_none
         attrs = _eager_ops.attributes_of(results[0].op) if results else ()
         return Kind(
-            self._op_type.name,
+            self.op_type.name,
             call,
             [tf.TensorSpec(x.shape, x.dtype) for x in varying],
             _known_specs(results),
             pack,
-            is_single=self._op_type.is_single,
-            may_share=not self._op_type.is_stateful,
+            is_single=self.op_type.is_single,
+            may_share=not self.op_type.is_stateful,
             handles=[x for x, f in zip(inputs, self._fixed) if f and _is_handle(x)],
             gradient=self._gradient(inputs, attrs),
-            may_fail=_may_fail(self._op_type.name, varying),
-            writes=self._op_type.is_stateful,
+            may_fail=_may_fail(self.op_type.name, varying),
+            writes=self.op_type.is_stateful,
         )
 
     def _call(self, inputs: list[Any], fixed: list[bool]) -> Callable[..., list[tf.Tensor]]:
         """The op as a function of its inputs that are not fixed."""
-        name, lengths, attrs = self._op_type.name, self._lengths, self._attrs
+        name, lengths, attrs = self.op_type.name, self.lengths, self._attrs
         filled = _filler(inputs, fixed)
 
         def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
@@ -192,7 +195,7 @@ class KindsOfOp:
           inputs: the inputs of a call.
           attrs: names and values of all attributes.
         """
-        name, varying = self._op_type.name, self.varying
+        name, varying = self.op_type.name, self.varying
         filled = _filler(inputs, self._fixed)
 
         def gradient(
@@ -246,7 +249,10 @@ def _filler(
 
     def filled(tensors: Sequence[tf.Tensor]) -> list[Any]:
         supply = iter(tensors)
-        return [x if is_fixed else next(supply) for x, is_fixed in zip(held, fixed)]
+        known = held
+        if not tf.executing_eagerly():  # a captured tensor would be an input, unknown to XLA
+            known = [tf.constant(x.numpy()) if _is_constant(x) else x for x in held]
+        return [x if is_fixed else next(supply) for x, is_fixed in zip(known, fixed)]
 
     return filled
 
@@ -342,6 +348,10 @@ def _is_small(x: tf.Tensor) -> bool:
     """Whether the value of a tensor is known and may decide on a shape."""
     count = x.shape.num_elements()
     return not isinstance(x, Deferred) and x.dtype.is_integer and (count or 0) <= SMALL
+
+
+def _is_constant(x: object) -> bool:
+    return isinstance(x, _eager_ops.EagerTensor) and not _is_handle(x)
 
 
 def _is_handle(x: object) -> bool:
