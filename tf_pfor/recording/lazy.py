@@ -44,7 +44,7 @@ def lazy(fn: Callable[..., Any] | None = None, *, jit_compile: bool = False) -> 
       ...     for step in range(3):
       ...         with tf.GradientTape() as tape:
       ...             loss = tf.reduce_sum(w * w)
-      ...         w.assign_sub(0.25 * tape.gradient(loss, w))
+      ...         _ = w.assign_sub(0.25 * tape.gradient(loss, w))
       ...         tf_pfor.mark_step()
       >>> w.numpy().tolist()
       [0.125, -0.25]

@@ -210,7 +210,7 @@ class Program(Calls, KeepsLazy):
     def _is_end(self, depth: int, op_type: str) -> bool:
         """Whether a trace ends before an op, so that loops without a barrier have equal traces.
 
-        It ends where a line comes again: where it began, or that of its call number SHORT.
+        It ends where a line comes again: of its first call, or of its call number SHORT.
         """
         if depth >= LONG:
             return True
