@@ -108,7 +108,10 @@ def found(
         sizes: Nest = tensors[0].shape.as_list()
         return tf.constant(sizes, dtype)
     lengths = [len(x) if is_list else -1 for x, is_list in zip(given, facts.lists)]
-    inputs = _numbers_as_tensors(facts, lengths, items)
+    try:
+        inputs = _numbers_as_tensors(facts, lengths, items)
+    except Exception:  # a number that its dtype does not hold
+        inputs = None
     if inputs is None:
         return EAGERLY
     forms = [
@@ -138,7 +141,7 @@ def step_of(
             kind = kinds.of(_numbers_as_tensors(kinds.op_type, kinds.lengths, items) or items)
         except Exception:
             return EAGERLY
-    if kind.results is None:
+    if kind.results is None or any(spec.dtype in _HANDLES for spec in kind.results):
         return EAGERLY
     if before.writes and kind.may_fail:
         return CUT

@@ -162,6 +162,7 @@ class KindsOfOp:
         results = in_a_graph(call, varying)
         pack = _first if self.op_type.is_single else _all_or_none
         attrs = _eager_ops.attributes_of(results[0].op) if results else ()
+        dtypes = [x.dtype for x in results[0].op.inputs] if results else []
         return Kind(
             self.op_type.name,
             call,
@@ -171,7 +172,7 @@ class KindsOfOp:
             is_single=self.op_type.is_single,
             may_share=not self.op_type.is_stateful,
             handles=[x for x, f in zip(inputs, self._fixed) if f and _is_handle(x)],
-            gradient=self._gradient(inputs, attrs),
+            gradient=self._gradient(inputs, attrs, dtypes),
             may_fail=_may_fail(self.op_type.name, varying),
             writes=self.op_type.is_stateful,
         )
@@ -188,12 +189,15 @@ class KindsOfOp:
 
         return call
 
-    def _gradient(self, inputs: list[Any], attrs: tuple[Any, ...]) -> Callable[..., list[Any]]:
+    def _gradient(
+        self, inputs: list[Any], attrs: tuple[Any, ...], dtypes: list[tf.DType]
+    ) -> Callable[..., list[Any]]:
         """TensorFlow's gradient of the op, as a function of the inputs that are not fixed.
 
         Args:
           inputs: the inputs of a call.
           attrs: names and values of all attributes.
+          dtypes: the dtypes of all inputs.
         """
         name, varying = self.op_type.name, self.varying
         filled = _filler(inputs, self._fixed)
@@ -204,7 +208,7 @@ class KindsOfOp:
             results: Sequence[tf.Tensor],
             slopes: Sequence[Any],
         ) -> list[Any]:
-            whole = [tf.convert_to_tensor(x) for x in filled(given)]
+            whole = [tf.convert_to_tensor(x, dtype) for x, dtype in zip(filled(given), dtypes)]
             asked = {varying[k] for k, is_wanted in enumerate(wanted) if is_wanted}
             rest = tuple(k for k in range(len(whole)) if k not in asked)
             found = _eager_ops.gradient_of_op(name, attrs, whole, results, slopes, rest)
