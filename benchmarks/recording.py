@@ -1,10 +1,13 @@
-"""Recursive models: ``tf_pfor.batched`` against eager TensorFlow, one example at a time.
+"""Recording: ``tf_pfor.batched`` and ``tf_pfor.lazy`` against eager TensorFlow.
+
+Recursive models run one example at a time, or by ``batched``.
 
 There are two models with a state of 128. One is the Tree-LSTM of Tai, Socher and Manning (2015)
 over random binary trees of 100 leaves. The other is a tagger with LSTMs over letters and words.
 ``python -m benchmarks.recording --examples 64`` prints CPU seconds of a call, divided by the
 seconds of the eager calls: lower is better. A second table has the time that recording takes for
-an op.
+an op. Two more tables have the programs of ``eager_programs.py`` under ``lazy``, and as a
+``tf.function`` by hand. ``--lazy`` prints the last three only.
 """
 
 from __future__ import annotations
@@ -18,10 +21,13 @@ from typing import Any
 import tensorflow as tf
 
 import tf_pfor
+from benchmarks import eager_programs
 
 STATE, LEAVES, WORDS, LETTERS, TAGS = 128, 100, 1000, 27, 10
 EAGER = 6  # examples that are run one by one
 CALLS = 200  # of each op
+STEPS = 50  # of an eager program
+ROUNDS = 6
 
 VECTOR = tf.random.stateless_normal([4], [1, 2])
 MATRIX = tf.random.stateless_normal([4, 4], [3, 4])
@@ -208,7 +214,10 @@ def compare(name: str, model: Model, examples: int, rounds: int) -> None:
 
 
 def record(name: str, op: Callable[[Any], Any]) -> None:
-    """Prints a row of a table: microseconds that it takes to record an op, and to run it."""
+    """Prints a row of a table: microseconds that it takes to record an op, and to run it.
+
+    ``batched`` and ``lazy`` record it. Nobody wants the results, so ``lazy`` does not run them.
+    """
     took: list[float] = []
 
     def calls(x: Any) -> Any:
@@ -219,27 +228,77 @@ def record(name: str, op: Callable[[Any], Any]) -> None:
         return tf.constant(0.0)
 
     batch = tf_pfor.batched(calls)
+    lazy = tf_pfor.lazy(lambda x: calls(x * 1.0))
     best = []
-    for run in (lambda: batch([VECTOR]), lambda: calls(VECTOR)):
+    for run in (lambda: batch([VECTOR]), lambda: lazy(VECTOR), lambda: calls(VECTOR)):
         took.clear()
-        for _ in range(5):
+        for _ in range(6):
             run()
-        best.append(min(took[1:]))
-    print(f"| {name} | {best[0] / best[1]:.2f} | {best[0]:.0f} | {best[1]:.0f} |", flush=True)
+        best.append(min(took[2:]))
+    ratios = f"{best[0] / best[2]:.2f} | {best[1] / best[2]:.2f}"
+    print(f"| {name} | {ratios} | {best[1]:.1f} | {best[2]:.1f} |", flush=True)
+
+
+def run_program(
+    program: eager_programs.Program, step: Callable[..., Any], *, marks: bool = False
+) -> float:
+    """CPU seconds of some steps; ``marks``: whether the program marks the end of each step."""
+    state = program.start()
+    began = time.process_time()
+    for _ in range(STEPS):
+        state = step(*state)
+        if marks:
+            tf_pfor.mark_step()
+    float(tf.reduce_sum(state[-1]))
+    return time.process_time() - began
+
+
+def compare_programs(programs: list[Callable[[], Any]], *, jit: bool) -> None:
+    """Prints a table: programs under ``lazy``, and as a ``tf.function``, divided by eager ones.
+
+    Args:
+      programs: the programs.
+      jit: whether XLA compiles them. Then each step is marked, and is a function of its own.
+    """
+    print(f"\n| program{', by XLA' if jit else ''} | lazy | tf.function | eager, us a step |")
+    print("|---|---:|---:|---:|")
+    for make in programs:
+        program = make()
+        compiled = tf.function(program.step, jit_compile=jit, autograph=False)
+        lazy = tf_pfor.lazy(jit_compile=jit)(run_program)
+        contenders = (
+            lambda p=program: run_program(p, p.step),
+            lambda p=program, lazy=lazy: lazy(p, p.step, marks=jit),
+            lambda p=program, compiled=compiled: run_program(p, compiled),
+        )
+        best = [float("inf")] * 3
+        for turn in range(ROUNDS):
+            for k, run in enumerate(contenders):
+                took = run()
+                best[k] = min(best[k], took) if turn else best[k]
+        eager, ours, other = best
+        name = make.__name__.replace("_", " ")
+        row = f"{ours / eager:.2f} | {other / eager:.2f} | {eager / STEPS * 1e6:.0f}"
+        print(f"| {name} | {row} |", flush=True)
 
 
 def main() -> None:
-    """Prints two tables."""
+    """Prints four tables."""
     parser = argparse.ArgumentParser("python -m benchmarks.recording")
     parser.add_argument("--examples", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--lazy", action="store_true")
     given = parser.parse_args()
-    print(f"| {given.examples} examples | of eager | seconds |\n|---|---:|---:|")
-    for name, model in (("Tree-LSTM", TreeLSTM(tf_pfor.cell)), ("tagger", Tagger(tf_pfor.cell))):
-        compare(name, model, given.examples, given.rounds)
-    print("\n| op | of eager | recorded, us | eager, us |\n|---|---:|---:|---:|")
+    if not given.lazy:
+        print(f"| {given.examples} examples | of eager | seconds |\n|---|---:|---:|")
+        for name, unit in (("Tree-LSTM", TreeLSTM), ("tagger", Tagger)):
+            compare(name, unit(tf_pfor.cell), given.examples, given.rounds)
+    print("\n| op | batched, of eager | lazy, of eager | lazy, us | eager, us |")
+    print("|---|---:|---:|---:|---:|")
     for name, op in OPS.items():
         record(name, op)
+    compare_programs(eager_programs.SMALL_PROGRAMS, jit=False)
+    compare_programs(eager_programs.LARGE_PROGRAMS, jit=True)
 
 
 if __name__ == "__main__":

@@ -82,6 +82,7 @@ from tf_pfor.frontends.coverage import Coverage, coverage
 from tf_pfor.frontends.drop_in import disable_drop_in, drop_in, enable_drop_in
 from tf_pfor.frontends.loops import LoopRecord, LoopReport, OptimizedFunction, optimize
 from tf_pfor.recording.batched import batched, cell
+from tf_pfor.recording.lazy import LazyReport, lazy, lazy_report, mark_step
 from tf_pfor.reports.check import CheckReport, check
 from tf_pfor.reports.explain import explain
 from tf_pfor.reports.report import Report
@@ -112,6 +113,7 @@ __all__ = [
     "Coverage",
     "Defaults",
     "FallbackWarning",
+    "LazyReport",
     "LoopRecord",
     "LoopReport",
     "NotVectorizableError",
@@ -156,7 +158,10 @@ __all__ = [
     "jacrev",
     "jvp",
     "laplacian",
+    "lazy",
+    "lazy_report",
     "linearize",
+    "mark_step",
     "ntk",
     "optimize",
     "pargmax",

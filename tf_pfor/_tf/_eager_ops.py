@@ -12,7 +12,9 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
 from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import core as _core
 from tensorflow.python.eager import execute as _execute
@@ -24,7 +26,13 @@ from tensorflow.python.framework import op_def_library, op_def_registry
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.types.core import Value as Value
 
+is_taped = _record.could_possibly_record
+"""Whether this thread has a tape or a forward accumulator."""
+
 Function: TypeAlias = Callable[..., Any]
+
+RAW_ERRORS = (_core._NotOkStatusException, _core._FallbackException)
+"""Errors of the runtime that the wrappers of ops make readable, or answer by another way to run."""
 
 PASSED = object()
 """A catcher's answer where TensorFlow shall run the op."""
@@ -47,8 +55,9 @@ class Catcher(Protocol):
     def accessed(self, variable: tf.Variable) -> None:
         """Hears that a variable is read."""
 
-    def runs(self, name: str, inputs: Sequence[Any]) -> None:
-        """Hears what is run by its name."""
+    def runs(self, name: str, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Hears what is run by its name; returns the inputs that TensorFlow shall get."""
+        ...
 
 
 _LOCAL = threading.local()
@@ -59,10 +68,12 @@ _SLOW = _execute.execute
 _RECORD = _record.record_operation
 _ACCESSED = _tape.variable_accessed
 _CALL = _polymorphic.Function.__call__
-_EagerTensor: Any = _ops.EagerTensor
+EagerTensor: Any = _ops.EagerTensor
+_RESOURCE = tf.resource.as_datatype_enum
 _Cache: Any = _context._EagerTensorCache
 _CALL_CONCRETE = _concrete.ConcreteFunction.__call__
 _KEPT = _Cache.put
+_SIZES = pywrap_tfe.TFE_Py_TensorShapeSlice
 _SYMBOLS: list[tuple[Any, str]] = [
     (pywrap_tfe, "TFE_Py_FastPathExecute"),
     (_execute, "execute"),
@@ -71,8 +82,9 @@ _SYMBOLS: list[tuple[Any, str]] = [
     (_polymorphic.Function, "__call__"),
     (_concrete.ConcreteFunction, "__call__"),
     (_Cache, "put"),
+    (pywrap_tfe, "TFE_Py_TensorShapeSlice"),
 ]
-_THEIRS = [_FAST, _SLOW, _RECORD, _ACCESSED, _CALL, _CALL_CONCRETE, _KEPT]
+_THEIRS = [_FAST, _SLOW, _RECORD, _ACCESSED, _CALL, _CALL_CONCRETE, _KEPT, _SIZES]
 
 
 def catcher() -> Catcher | None:
@@ -88,7 +100,7 @@ def caught(by: Catcher | None) -> Generator[None]:
     with _LOCK:
         _users += 1
         if _users == 1:
-            _replace([_fast, _slow, _recorded, _accessed, _called, _called_concrete, _kept])
+            _replace([_fast, _slow, _recorded, _accessed, _called, _called_concrete, _kept, _sizes])
     _LOCAL.catcher = by
     try:
         yield
@@ -130,18 +142,142 @@ def run(op_type: str, given: tuple[Any, ...]) -> list[tf.Tensor]:
     return list(made) if isinstance(made, (list, tuple)) else [made]
 
 
+def run_as_given(op_type: str, given: tuple[Any, ...]) -> Any:
+    """The results of an op as its wrapper gets them, with TensorFlow's own errors."""
+    by = catcher()
+    _LOCAL.catcher = None
+    try:
+        return _FAST(_context.context(), op_type, None, *given)
+    finally:
+        _LOCAL.catcher = by
+
+
+def run_taped(op_type: str, values: tuple[Any, ...], given: tuple[Any, ...]) -> Any:
+    """The results of an op, which tapes take for one of the tensors that were given.
+
+    Args:
+      op_type: its type.
+      values: inputs and attributes, with values for recorded tensors.
+      given: the same with recorded tensors.
+    """
+    args = list(op_def_registry.get(op_type).input_arg)
+    tensors = [x for x in tf.nest.flatten(list(given[: len(args)])) if isinstance(x, tf.Tensor)]
+    if not _record.could_possibly_record() or all(isinstance(x, EagerTensor) for x in tensors):
+        return run_as_given(op_type, values)
+    made = run_as_given(op_type, values)  # no tape follows the values, but PyFunc asks for tapes
+    if made is None or isinstance(made, tf.Operation):
+        return made
+    lists = [bool(arg.number_attr or arg.type_list_attr) for arg in args]
+    opened = [list(x) if is_list else [x] for x, is_list in zip(given, lists)]
+    inferred: dict[str, Any] = {}
+    for arg, items in zip(args, opened):
+        for x in items:
+            if arg.type_attr and isinstance(x, tf.Tensor):
+                inferred[arg.type_attr] = x.dtype.as_datatype_enum
+    inputs: list[Any] = []
+    for arg, items in zip(args, opened):
+        dtype = arg.type or inferred.get(arg.type_attr)
+        tensors = [x if isinstance(x, tf.Tensor) else tf.constant(x, dtype) for x in items]
+        inputs += tensors
+        if arg.type_attr and tensors:
+            inferred[arg.type_attr] = tensors[0].dtype.as_datatype_enum
+        if arg.number_attr:
+            inferred[arg.number_attr] = len(tensors)
+        if arg.type_list_attr:
+            inferred[arg.type_list_attr] = [x.dtype.as_datatype_enum for x in tensors]
+    attrs = dict(zip(given[len(args) :: 2], given[len(args) + 1 :: 2])) | inferred
+    flat = tuple(x for pair in attrs.items() for x in pair)
+    _execute.record_gradient(op_type, inputs, flat, tf.nest.flatten(made))
+    return made
+
+
+def attributes_of(op: tf.Operation) -> tuple[Any, ...]:
+    """Names and values of all attributes of an op in a graph, as gradient functions read them."""
+    return tuple(x for attr in op.op_def.attr for x in (attr.name, op.get_attr(attr.name)))
+
+
+def gradient_of_op(
+    op_type: str,
+    attrs: tuple[Any, ...],
+    inputs: Sequence[tf.Tensor],
+    outputs: Sequence[tf.Tensor],
+    slopes: Sequence[Any],
+    unwanted: tuple[int, ...],
+) -> list[Any]:
+    """The gradients of the inputs of an op, by the function that TensorFlow has registered for it.
+
+    Args:
+      op_type: the type of the op.
+      attrs: names and values of all its attributes.
+      inputs: its inputs.
+      outputs: its results.
+      slopes: the gradients of its results.
+      unwanted: the numbers of the inputs whose gradients nobody asks for.
+    """
+    count = len(inputs)
+    found = _backprop._gradient_function(
+        op_type, attrs, count, list(inputs), list(outputs), list(slopes), unwanted, ""
+    )
+    return list(found) if isinstance(found, (list, tuple)) else [found]
+
+
+def run_function(
+    name: str, inputs: list[tf.Tensor], count: int, *, is_small: bool
+) -> list[tf.Tensor]:
+    """The results of a traced function, by its ops as they were traced.
+
+    TensorFlow's graph optimizer may reorder arithmetic. Without it, results are as of eager ops.
+
+    Args:
+      name: the name of the function in the runtime.
+      inputs: eager tensors, with those that the function has captured.
+      count: the number of results.
+      is_small: whether one thread runs all ops, which takes less time if each takes little.
+    """
+    attrs = _IN_ONE_THREAD if is_small else _AS_TRACED
+    return list(_SLOW(name, count, inputs, attrs, _context.context()))
+
+
+def _as_traced(executor: str) -> tuple[Any, ...]:
+    config = config_pb2.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return "executor_type", executor, "config_proto", config.SerializeToString()
+
+
+_AS_TRACED = _as_traced("")
+_IN_ONE_THREAD = _as_traced("SINGLE_THREADED_EXECUTOR")
+
+
+def thread_state() -> Any:
+    """The state of this thread in TensorFlow; ``device_name`` is the device that is chosen."""
+    return _context.context()._thread_local_data
+
+
+def form_of_input(x: tf.Tensor) -> Any:
+    """The form of an eager tensor; of a handle the form of what it refers to."""
+    enum = x._datatype_enum()
+    if enum != _RESOURCE:
+        return enum, x._shape_tuple()
+    data = x._handle_data
+    return enum, b"" if data is None else data.SerializeToString()
+
+
+def link(deferred: tf.Tensor, value: tf.Tensor) -> None:
+    """Tells the tapes of this thread that a value belongs to a tensor they may follow."""
+    _RECORD("Identity", [value], [deferred], lambda dy: [dy])
+
+
 def _record_in_graph(op_type: str, made: list[Any]) -> None:
     """Shows an op of a graph to the tapes in the graph, as its wrapper does."""
     if not _execute.must_record_gradient() or not isinstance(made[0], tf.Tensor):
         return
     op = made[0].op
-    attrs = [x for attr in op.op_def.attr for x in (attr.name, op.get_attr(attr.name))]
-    _execute.record_gradient(op_type, op.inputs, tuple(attrs), op.outputs)
+    _execute.record_gradient(op_type, op.inputs, attributes_of(op), op.outputs)
 
 
 def form_of_tensor(x: tf.Tensor) -> Any:
     """The number of the dtype, and the sizes; None where a size is not known."""
-    if isinstance(x, _EagerTensor):
+    if isinstance(x, EagerTensor):
         return x._datatype_enum(), x._shape_tuple()
     sizes = None if x.shape.rank is None else tuple(x.shape)
     return x.dtype.as_datatype_enum, sizes
@@ -184,14 +320,14 @@ def with_gradient(
     return made
 
 
-def is_taped() -> bool:
-    """Whether this thread has a tape or a forward accumulator."""
-    return _record.could_possibly_record()
+def are_watched(tensors: Sequence[tf.Tensor]) -> bool:
+    """Whether a tape of this thread follows one of the tensors."""
+    return _record.should_record_backprop(list(tensors))
 
 
 def is_watched(x: tf.Tensor) -> bool:
     """Whether a tape of this thread follows a tensor."""
-    return _record.should_record_backprop([x])
+    return are_watched([x])
 
 
 def has_tangent(tensors: Sequence[tf.Tensor]) -> bool:
@@ -234,9 +370,14 @@ def _fast(context: object, op_type: str, name: str | None, *given: object) -> An
 def _slow(
     op_name: bytes | str, num_outputs: int, inputs: Sequence[Any], *args: object, **kwargs: object
 ) -> Any:
-    if (by := catcher()) is not None:
-        by.runs(tf.compat.as_str(op_name), inputs)
-    return _SLOW(op_name, num_outputs, inputs, *args, **kwargs)
+    if (by := catcher()) is None:
+        return _SLOW(op_name, num_outputs, inputs, *args, **kwargs)
+    inputs = by.runs(tf.compat.as_str(op_name), inputs)
+    _LOCAL.catcher = None  # what the op runs in Python runs as it is
+    try:
+        return _SLOW(op_name, num_outputs, inputs, *args, **kwargs)
+    finally:
+        _LOCAL.catcher = by
 
 
 def _recorded(name: str, outputs: Sequence[Any], *args: object, **kwargs: object) -> Any:
@@ -269,5 +410,12 @@ def _called_concrete(self: Callable[..., Any], *args: object, **kwargs: object) 
 
 def _kept(self: object, key: object, value: object) -> None:
     """Keeps zeros that gradients ask for, unless they are recorded: others would get them."""
-    if isinstance(value, _EagerTensor):
+    if isinstance(value, EagerTensor):
         _KEPT(self, key, value)
+
+
+def _sizes(tensors: Sequence[tf.Tensor], axis: int) -> Any:
+    """The sizes of tensors along an axis, of which some may be recorded."""
+    if all(isinstance(x, EagerTensor) for x in tensors):
+        return _SIZES(tensors, axis)
+    return tf.constant([x.shape.as_list()[axis] or 0 for x in tensors], tf.int32)

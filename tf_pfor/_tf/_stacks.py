@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import inspect
 import pathlib
 from collections.abc import Generator
 from typing import Any
@@ -64,6 +65,17 @@ def of_emitted() -> Any:
 def user_line() -> str:
     """``file:line`` of the innermost frame in user code, as AutoGraph found it; "" if unknown."""
     return _tf.innermost(list(here(2)))
+
+
+def caller() -> str:
+    """``file:line`` of the innermost frame in user code, while ops run eagerly; "" if unknown."""
+    frame = inspect.currentframe()
+    while frame is not None and _is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+_is_library = functools.lru_cache(maxsize=4096)(_tf.is_library)
 
 
 def written_at(line: str) -> str:

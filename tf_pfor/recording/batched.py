@@ -77,10 +77,15 @@ def batched(
 
     @functools.wraps(fn, updated=())
     def of_examples(examples: Sequence[Any]) -> Any:
-        if _eager_ops.catcher() is not None:
+        around = _eager_ops.catcher()
+        if isinstance(around, Recorder):
             raise ArgumentError(
                 "batched() is called inside of batched(). Call the function of one example there."
             )
+        if around is not None:  # a recorder of lazy(): examples have recorders of their own
+            around.runs("batched()", [])
+            with _eager_ops.caught(None):
+                return of_examples(examples)
         if isinstance(examples, tf.Tensor):
             examples = tf.unstack(examples)
         if isinstance(examples, tf.RaggedTensor):

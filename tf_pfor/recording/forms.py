@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_pfor._tf._eager_ops import form_of_tensor
 from tf_pfor.core import nests
 from tf_pfor.core.nests import Nest
-from tf_pfor.recording.nodes import Recorded
+from tf_pfor.recording.tensors import Deferred
 
 RESOURCE = tf.resource.as_datatype_enum
 _DTYPES = [d for d in vars(tf.dtypes).values() if isinstance(d, tf.DType)]
@@ -30,8 +30,8 @@ def is_number(x: object) -> bool:
 
 def form_of(x: object) -> Any:
     """The form of an input of an op: dtype and sizes of a tensor, the value of another thing."""
-    if type(x) is Recorded:
-        return x.form
+    if isinstance(x, Deferred):
+        return x.as_input()[0]
     if isinstance(x, tf.Tensor):
         return form_of_tensor(x)
     if isinstance(x, (np.ndarray, np.generic)):
@@ -44,8 +44,8 @@ def name_of(x: tf.Tensor, form: tuple[object, ...]) -> Any:
 
     Numbers that a tape may watch are not compared by value: each has a gradient.
     """
-    if type(x) is Recorded:
-        return x.key
+    if isinstance(x, Deferred):
+        return x.as_input()[1]
     if form[0] in _COMPARED and form[1] == () and hasattr(x, "numpy"):
         return form[0], x.numpy()
     return id(x)
@@ -60,10 +60,11 @@ def opened(x: Nest, leaves: list[Any], names: list[Any]) -> Any:
       names: the names of its tensors are added here.
     """
     cls = type(x)
-    if cls is Recorded:
+    if isinstance(x, Deferred):
+        form, name = x.as_input()
         leaves.append(x)
-        names.append(x.key)
-        return x.form
+        names.append(name)
+        return form
     if cls is tuple or cls is list:
         return cls, *[opened(item, leaves, names) for item in x]
     if isinstance(x, tf.Tensor):

@@ -14,13 +14,13 @@ import tensorflow as tf
 from tf_pfor._tf import _eager_ops
 from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.recording.forms import FOLLOWED
-from tf_pfor.recording.nodes import Kind, Recorded
+from tf_pfor.recording.nodes import Kind
 
 
 def follow(
     kind: Kind,
     inputs: Sequence[tf.Tensor],
-    results: Sequence[Recorded],
+    results: Sequence[tf.Tensor],
     call: Callable[[Callable[..., Any], list[Any]], list[Any]],
 ) -> None:
     """Tells the tapes of this thread of a call.
@@ -59,6 +59,34 @@ def follow(
         return [next(found) if place in connected else None for place in range(len(sources))]
 
     _eager_ops.show_tapes(kind.name, results, sources, backward)
+
+
+def follow_op(
+    kind: Kind,
+    inputs: Sequence[tf.Tensor],
+    results: Sequence[tf.Tensor],
+    gradient: Callable[..., list[Any]],
+) -> None:
+    """Tells the tapes of this thread of an op, whose gradient is TensorFlow's.
+
+    Args:
+      kind: the kind of the op.
+      inputs: its inputs that are not fixed.
+      results: its results.
+      gradient: a function of the kind, which inputs ask for a gradient, the inputs, the results,
+        and the gradients of the results.
+    """
+    wanted = tuple(map(_eager_ops.is_watched, inputs))
+    if not any(wanted):
+        return
+    given, made = list(inputs), list(results)
+
+    def backward(*slopes: tf.Tensor | tf.IndexedSlices | None) -> list[Any]:
+        if kind.name in ("Identity", "ReadVariableOp"):
+            return list(slopes)
+        return gradient(kind, wanted, given, made, slopes)
+
+    _eager_ops.show_tapes(kind.name, results, inputs, backward)
 
 
 def _gradient(kind: Kind, wanted: tuple[bool, ...]) -> Any:

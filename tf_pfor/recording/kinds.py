@@ -13,14 +13,45 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _eager_ops
 from tf_pfor.core import nests
-from tf_pfor.core.accesses import HARMLESS, QUERIES, READS
+from tf_pfor.core.accesses import ASSIGNMENTS, HARMLESS, QUERIES, READS
 from tf_pfor.core.errors import UnsupportedStateError
+from tf_pfor.core.facts import FACTS, Facts
 from tf_pfor.core.nests import Nest
-from tf_pfor.recording.nodes import Kind, Recorded
+from tf_pfor.recording.nodes import Kind
+from tf_pfor.recording.tensors import Deferred
 from tf_pfor.tracing.user_code import autographed
 
 SMALL = 64  # elements of an input whose value may decide on a shape
 _READS = READS | QUERIES
+_SURE = ASSIGNMENTS | frozenset(
+    [
+        "AvgPool",
+        "AvgPool3D",
+        "BiasAdd",
+        "Conv2D",
+        "Conv3D",
+        "DepthwiseConv2dNative",
+        "Einsum",
+        "FusedBatchNormV3",
+        "L2Loss",
+        "LogSoftmax",
+        "MaxPool",
+        "MaxPool3D",
+        "RngReadAndSkip",
+        "Softmax",
+        "SoftmaxCrossEntropyWithLogits",
+        "StatelessRandomGetKeyCounter",
+        "StatelessRandomNormalV2",
+        "StatelessRandomUniformV2",
+        "VarIsInitializedOp",
+    ]
+)
+"""Ops that fail for no values; ``FACTS`` does not say so, since nothing else asks."""
+
+_OF_INTEGERS = frozenset(
+    ["Div", "FloorDiv", "FloorMod", "Mod", "Pow", "TruncateDiv", "TruncateMod"]
+)
+"""Ops that fail for integers only: of zero, or of negative exponents."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,6 +65,9 @@ class OpType:
       is_read: whether it reads a variable or a resource.
       is_stateful: whether calls of the same inputs differ, or have an effect.
       is_single: whether it has one result, and no list of results.
+      type_attrs: for each input, the attribute of its dtype; "" or None where it has none.
+      count: the number of inputs; a list counts as one.
+      has_lists: whether an input is a list.
     """
 
     name: str
@@ -42,6 +76,20 @@ class OpType:
     is_read: bool
     is_stateful: bool
     is_single: bool
+    type_attrs: tuple[str | None, ...]
+    count: int
+    has_lists: bool
+
+    def opened(self, given: tuple[Any, ...], lengths: list[Any]) -> list[Any]:
+        """The inputs with lists opened; the lengths of the lists are added to ``lengths``."""
+        found: list[Any] = []
+        for x, is_list in zip(given, self.lists):
+            if is_list:
+                lengths.append(len(x))
+                found += x
+            else:
+                found.append(x)
+        return found
 
 
 @functools.cache
@@ -58,6 +106,9 @@ def op_type_of(name: str) -> OpType | None:
         name in _READS,
         schema.is_stateful and name not in _READS,
         schema.num_outputs == 1,
+        tuple(attrs),
+        len(attrs),
+        any(arg.is_list for arg in schema.inputs),
     )
 
 
@@ -68,87 +119,183 @@ class KindsOfOp:
 
     Attributes:
       varying: the numbers of the inputs that differ between calls of a kind.
+      places: the numbers of the inputs whose values decide on shapes.
+      op_type: the type of the op.
+      lengths: the lengths of lists among the inputs, -1 for other inputs.
     """
 
     def __init__(
-        self, op_type: OpType, inputs: list[Any], lengths: list[int], attrs: tuple[Any, ...]
+        self,
+        op_type: OpType,
+        inputs: list[Any],
+        lengths: list[int],
+        attrs: tuple[Any, ...],
+        *,
+        fixes_handles: bool,
+        held: Sequence[int] = (),
     ) -> None:
-        self._op_type = op_type
-        self._lengths = lengths
+        self.op_type = op_type
+        self.lengths = lengths
         self._attrs = attrs
-        fixed = [not isinstance(x, tf.Tensor) or x.dtype == tf.resource for x in inputs]
-        self._places = self._places_of_values(inputs, fixed)
-        self._fixed = [f or i in self._places for i, f in enumerate(fixed)]
+        fixed = [
+            not isinstance(x, tf.Tensor) or (fixes_handles and x.dtype == tf.resource)
+            for x in inputs
+        ]
+        self.places = list(held) or self._places_of_values(inputs, fixed)
+        self._fixed = [f or i in self.places for i, f in enumerate(fixed)]
         self.varying = [i for i, f in enumerate(self._fixed) if not f]
         self._kinds: dict[Any, Kind] = {}
-        self._only = None if self._places else self._kind(inputs)
+        self._only = None if self.places else self._kind(inputs)
 
     def of(self, inputs: list[Any]) -> Kind:
         """The kind of a call."""
         if self._only is not None:
             return self._only
-        values = tuple([inputs[p].numpy().tobytes() for p in self._places])
+        values = tuple([inputs[p].numpy().tobytes() for p in self.places])
         if values not in self._kinds:
             self._kinds[values] = self._kind(inputs)
         return self._kinds[values]
 
     def _kind(self, inputs: list[Any]) -> Kind:
         varying = [inputs[i] for i in self.varying]
-        specs = [tf.TensorSpec(x.shape, x.dtype) for x in varying]
         call = self._call(inputs, self._fixed)
-        made = tf.function(call, autograph=False)
-        with _eager_ops.caught(None):
-            results = made.get_concrete_function(*specs).outputs
-        pack = _first if self._op_type.is_single else _all_or_none
+        results = in_a_graph(call, varying)
+        pack = _first if self.op_type.is_single else _all_or_none
+        attrs = _eager_ops.attributes_of(results[0].op) if results else ()
+        dtypes = [x.dtype for x in results[0].op.inputs] if results else []
         return Kind(
-            self._op_type.name,
+            self.op_type.name,
             call,
-            specs,
+            [tf.TensorSpec(x.shape, x.dtype) for x in varying],
             _known_specs(results),
             pack,
-            may_share=not self._op_type.is_stateful,
-            handles=[x for x in inputs if isinstance(x, tf.Tensor) and x.dtype == tf.resource],
+            is_single=self.op_type.is_single,
+            may_share=not self.op_type.is_stateful,
+            handles=[x for x, f in zip(inputs, self._fixed) if f and _is_handle(x)],
+            gradient=self._gradient(inputs, attrs, dtypes),
+            may_fail=_may_fail(self.op_type.name, varying),
+            writes=self.op_type.is_stateful,
         )
 
     def _call(self, inputs: list[Any], fixed: list[bool]) -> Callable[..., list[tf.Tensor]]:
         """The op as a function of its inputs that are not fixed."""
-        held = [x if f else None for x, f in zip(inputs, fixed)]  # no tensor of an example
-        name, lengths, attrs = self._op_type.name, self._lengths, self._attrs
+        name, lengths, attrs = self.op_type.name, self.lengths, self._attrs
+        filled = _filler(inputs, fixed)
 
         def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            supply, whole = iter(tensors), iter(zip(held, fixed))
-
-            def following() -> Any:
-                x, is_fixed = next(whole)
-                return x if is_fixed else next(supply)
-
-            given = [following() if n < 0 else [following() for _ in range(n)] for n in lengths]
+            supply = iter(filled(tensors))
+            given = [next(supply) if n < 0 else [next(supply) for _ in range(n)] for n in lengths]
             return _eager_ops.run(name, (*given, *attrs))
 
         return call
 
+    def _gradient(
+        self, inputs: list[Any], attrs: tuple[Any, ...], dtypes: list[tf.DType]
+    ) -> Callable[..., list[Any]]:
+        """TensorFlow's gradient of the op, as a function of the inputs that are not fixed.
+
+        Args:
+          inputs: the inputs of a call.
+          attrs: names and values of all attributes.
+          dtypes: the dtypes of all inputs.
+        """
+        name, varying = self.op_type.name, self.varying
+        filled = _filler(inputs, self._fixed)
+
+        def gradient(
+            wanted: Sequence[bool],
+            given: Sequence[tf.Tensor],
+            results: Sequence[tf.Tensor],
+            slopes: Sequence[Any],
+        ) -> list[Any]:
+            whole = [tf.convert_to_tensor(x, dtype) for x, dtype in zip(filled(given), dtypes)]
+            asked = {varying[k] for k, is_wanted in enumerate(wanted) if is_wanted}
+            rest = tuple(k for k in range(len(whole)) if k not in asked)
+            found = _eager_ops.gradient_of_op(name, attrs, whole, results, slopes, rest)
+            return [found[k] for k in varying]
+
+        return gradient
+
     def _places_of_values(self, inputs: list[Any], fixed: list[bool]) -> list[int]:
         """The numbers of the inputs whose values decide on the shapes of the results."""
-        if any(isinstance(x, tf.Tensor) and x.dtype == tf.resource for x in inputs):
+        if any(map(_is_handle, inputs)):
             return []
-        tensors = [i for i, f in enumerate(fixed) if not f]
-        small = [i for i in tensors if _is_small(inputs[i])]
-        if not small or _known_shapes(self._call(inputs, fixed), [inputs[i] for i in tensors]):
+        small = [i for i, f in enumerate(fixed) if not f and _is_small(inputs[i])]
+
+        def are_enough(places: Sequence[int]) -> bool:
+            held = [f or i in places for i, f in enumerate(fixed)]
+            given = [x for x, h in zip(inputs, held) if not h]
+            return _known_shapes(self._call(inputs, held), given)
+
+        if not small or are_enough([]):
             return []
-        return small
+        places = small
+        for place in small if are_enough(small) else ():
+            rest = [p for p in places if p != place]
+            places = rest if are_enough(rest) else places
+        return places
+
+
+def _may_fail(op_type: str, inputs: Sequence[tf.Tensor]) -> bool:
+    """Whether the values of some inputs are an error."""
+    if op_type in _SURE or op_type.startswith("ResourceApply"):
+        return False
+    if op_type in _OF_INTEGERS and all(x.dtype.is_floating for x in inputs):
+        return False
+    return FACTS.get(op_type, Facts()).may_fail
+
+
+def _filler(
+    inputs: Sequence[Any], fixed: Sequence[bool]
+) -> Callable[[Sequence[tf.Tensor]], list[Any]]:
+    """A function of the inputs that are not fixed, which adds those that are."""
+    held = [x if f else None for x, f in zip(inputs, fixed)]  # no tensor of an example
+
+    def filled(tensors: Sequence[tf.Tensor]) -> list[Any]:
+        supply = iter(tensors)
+        known = held
+        if not tf.executing_eagerly():  # a captured tensor would be an input, unknown to XLA
+            known = [tf.constant(x.numpy()) if _is_constant(x) else x for x in held]
+        return [x if is_fixed else next(supply) for x, is_fixed in zip(known, fixed)]
+
+    return filled
+
+
+def in_a_graph(call: Callable[..., list[Any]], inputs: Sequence[tf.Tensor]) -> list[Any]:
+    """The results of a call in a graph of its own, with placeholders for its inputs."""
+    graph = tf.__internal__.FuncGraph("recorded")
+    with _eager_ops.caught(None), graph.as_default():
+        given = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in inputs]
+        for x, inside in zip(inputs, given):
+            if x.dtype == tf.resource:
+                _tf.copy_handle_data(x, inside)
+        return call(*given)
 
 
 def kind_of_unit(
-    name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    name: str,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    is_plain: bool = False,
 ) -> Kind:
-    """The kind of a call of a Python function."""
+    """The kind of a call of a Python function.
+
+    Args:
+      name: its name.
+      fn: the function.
+      args: its arguments.
+      kwargs: its arguments by name.
+      is_plain: whether its ops are part of the program that calls it, without AutoGraph.
+    """
     structure = nests.from_user((args, kwargs))
     leaves = nests.flatten(structure)
     are_tensors = [isinstance(x, (tf.Tensor, np.ndarray, np.generic, tf.Variable)) for x in leaves]
     held = [None if t else x for x, t in zip(leaves, are_tensors)]
     inputs = [tf.convert_to_tensor(x) for x, t in zip(leaves, are_tensors) if t]
     empty = nests.skeleton(structure)
-    converted = autographed(fn, "cell")
+    converted = fn if is_plain else autographed(fn, "cell")
     form: list[Any] = []
 
     def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
@@ -160,6 +307,10 @@ def kind_of_unit(
         return [tf.convert_to_tensor(x) for x in nests.flatten(found)]
 
     specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
+    if is_plain:
+        results = _known_specs(in_a_graph(call, inputs))
+        pack = _packer(form[0])
+        return Kind(name, call, specs, results, pack, may_share=True, may_fail=False)
     with _eager_ops.caught(None):
         whole = tf.function(call, autograph=False)
         traced = whole.get_concrete_function(*specs)
@@ -190,19 +341,25 @@ def _known_specs(results: Sequence[tf.Tensor]) -> list[tf.TensorSpec] | None:
 
 def _known_shapes(call: Callable[..., Any], inputs: Sequence[Any]) -> bool:
     """Whether the shapes of the results of a call follow from the shapes of its inputs."""
-    with _eager_ops.caught(None), tf.Graph().as_default():
-        given = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in inputs]
-        try:
-            made = call(*given)
-        except (TypeError, ValueError):  # the op takes a constant only
-            return False
-        return all(t.shape.is_fully_defined() for t in made)
+    try:
+        made = in_a_graph(call, inputs)
+    except (TypeError, ValueError):  # the op takes a constant only
+        return False
+    return all(t.shape.is_fully_defined() for t in made)
 
 
 def _is_small(x: tf.Tensor) -> bool:
     """Whether the value of a tensor is known and may decide on a shape."""
     count = x.shape.num_elements()
-    return not isinstance(x, Recorded) and x.dtype.is_integer and (count or 0) <= SMALL
+    return not isinstance(x, Deferred) and x.dtype.is_integer and (count or 0) <= SMALL
+
+
+def _is_constant(x: object) -> bool:
+    return isinstance(x, _eager_ops.EagerTensor) and not _is_handle(x)
+
+
+def _is_handle(x: object) -> bool:
+    return isinstance(x, tf.Tensor) and x.dtype == tf.resource
 
 
 def _first(found: list[Any]) -> Any:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-import numpy as np
 import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import NotVectorizableError
+from tf_pfor.recording.tensors import Deferred
 
 
 class Kind:
@@ -24,27 +24,36 @@ class Kind:
       results: the specs of the results; None where only a run shows them.
       forms: dtypes and sizes of the results.
       pack: makes what the caller gets from the list of results.
+      is_single: whether that is the only result.
       inputs: the specs of the inputs.
       may_share: whether equal calls give equal results.
       number: another one for each kind.
       handles: the handles of the variables that a call reads.
       graph: the traced function; None for an op.
       gradients: functions of inputs and gradients of results to gradients of inputs.
+      gradient: the gradient of an op. Its arguments: which inputs ask for it, the inputs, the
+        results, and the gradients of the results.
+      may_fail: whether a call may be an error that depends on values.
+      writes: whether a call writes a variable.
     """
 
     __slots__ = (
         "_stacked",
         "forms",
+        "gradient",
         "gradients",
         "graph",
         "handles",
         "inputs",
+        "is_single",
+        "may_fail",
         "may_share",
         "name",
         "number",
         "pack",
         "results",
         "run",
+        "writes",
     )
     _numbers = itertools.count()
 
@@ -56,9 +65,13 @@ class Kind:
         results: Sequence[tf.TensorSpec] | None,
         pack: Callable[[list[Any]], Any],
         *,
+        is_single: bool = False,
         may_share: bool,
         handles: Sequence[tf.Tensor] = (),
         graph: tf.Graph | None = None,
+        gradient: Callable[..., list[Any]] | None = None,
+        may_fail: bool = True,
+        writes: bool = False,
     ) -> None:
         self.name = name
         self.run = run
@@ -66,10 +79,14 @@ class Kind:
         self.results = results
         self.forms = None if results is None else _forms(results)
         self.pack = pack
+        self.is_single = is_single
         self.may_share = may_share
         self.number = next(Kind._numbers)
         self.handles = handles
         self.graph = graph
+        self.gradient = gradient
+        self.may_fail = may_fail
+        self.writes = writes
         self.gradients: dict[Any, Any] = {}
         self._stacked: dict[tuple[bool, ...], Any] = {}
 
@@ -122,7 +139,12 @@ class Node:
             self.wait()
         assert self.ran is not None
         made = self.ran.results[index]
-        return made if self.ran.is_single else made[self.row]
+        if self.ran.is_single:
+            return made
+        if _eager_ops.catcher() is None:
+            return made[self.row]
+        with _eager_ops.caught(None):  # the row is read, not recorded
+            return made[self.row]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -140,7 +162,7 @@ class Ran:
     is_single: bool
 
 
-class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBaseClass]
+class Recorded(Deferred):
     """A result of an op that has not run yet, or that ran with the ops of other examples.
 
     Attributes:
@@ -155,7 +177,6 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
         self.index = index
         self.form = form
         self.key = id(self)
-        self._number: int | None = None
         self._its_shape = spec.shape
         self._its_dtype = spec.dtype
 
@@ -169,30 +190,18 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
         """The static shape."""
         return self._its_shape
 
-    @property
-    def ndim(self) -> int | None:
-        """The number of axes."""
-        return self._its_shape.rank
+    def set_shape(self, shape: tf.TensorShape) -> None:
+        """Merges what the caller knows into the static shape."""
+        self._its_shape = self._its_shape.merge_with(shape)
 
-    @property
-    def device(self) -> str:
-        """No device is known before the op runs."""
-        return ""
+    def as_input(self) -> tuple[Any, Any]:
+        """Its form, and its key."""
+        return self.form, self.key
 
     @property
     def name(self) -> str:
         """The type of the op, or the name of the function."""
         return self.node.kind.name
-
-    @property
-    def op(self) -> NoReturn:
-        """Recorded values are in no graph."""
-        raise AttributeError(f"{self!r} has no op in a graph.")
-
-    @property
-    def graph(self) -> NoReturn:
-        """Recorded values are in no graph."""
-        raise AttributeError(f"{self!r} is in no graph.")
 
     def _capture_as_const(self, name: str | None) -> NoReturn:
         raise NotVectorizableError(
@@ -200,29 +209,8 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
             "argument, or put the function that traces (as tape.jacobian does) into a tf_pfor.cell."
         )
 
-    def get_shape(self) -> tf.TensorShape:
-        """The static shape."""
-        return self._its_shape
-
-    def set_shape(self, shape: tf.TensorShape) -> None:
-        """Merges what the caller knows into the static shape."""
-        self._its_shape = self._its_shape.merge_with(shape)
-
-    def _shape_as_list(self) -> list[int | None]:
-        return self._its_shape.as_list()
-
-    def _rank(self) -> int | None:
-        return self._its_shape.rank
-
-    def _num_elements(self) -> int | None:
-        return self._its_shape.num_elements()
-
     def __tf_tensor__(self, dtype: tf.DType | None = None, name: str | None = None) -> tf.Tensor:
-        if dtype is not None and not tf.as_dtype(dtype).is_compatible_with(self._its_dtype):
-            raise ValueError(
-                f"Tensor conversion requested dtype {tf.as_dtype(dtype).name} for a tensor with "
-                f"dtype {self._its_dtype.name}: {self!r}"
-            )
+        self._check_dtype(dtype)
         if _eager_ops.catcher() is None and self.node.ran is not None:  # after the call
             return self.node.value(self.index)
         return self
@@ -235,12 +223,6 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
                 "make a tensor of it by tf.convert_to_tensor."
             )
         return lambda: self._its_dtype.as_datatype_enum
-
-    @property
-    def _id(self) -> int:
-        if self._number is None:
-            self._number = _eager_ops.new_id()
-        return self._number
 
     def copy(self) -> Recorded:
         """The same value, which tapes take for another tensor."""
@@ -264,11 +246,7 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
         node = Node(self.node.kind, [], 0, self.node.wait, 0, ran=runs[key], row=self.node.row)
         return Recorded(node, 0, tf.TensorSpec(self._its_shape, self._its_dtype), self.form)
 
-    # -----------------------------------------------------------------------
-    # Values: each waits until what was recorded has run
-    # -----------------------------------------------------------------------
-
-    def numpy(self) -> Any:
+    def tensor(self, asked: str) -> tf.Tensor:
         """The value: what was recorded for all examples so far runs now."""
         if self.node.ran is None:
             self.node.wait()
@@ -278,39 +256,7 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
                 "called in a tf.function, where no values are known. Call it outside, or put the "
                 "choice into a tf_pfor.cell."
             )
-        return self.node.value(self.index).numpy()
-
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> Any:
-        found = self.numpy()
-        return np.array(found if dtype is None else found.astype(dtype))
-
-    def __bool__(self) -> bool:
-        return bool(self.numpy())
-
-    def __int__(self) -> int:
-        return int(self.numpy())
-
-    def __float__(self) -> float:
-        return float(self.numpy())
-
-    def __complex__(self) -> complex:
-        return complex(self.numpy())
-
-    def __index__(self) -> int:
-        return self.numpy().__index__()
-
-    def __round__(self, digits: int | None = None) -> Any:
-        return round(self.numpy(), digits)
-
-    def __len__(self) -> int:
-        if not self._its_shape.rank:
-            raise TypeError("Scalar tensor has no `len()`")
-        return int(self._its_shape[0] or 0)
-
-    def __iter__(self) -> Iterator[Any]:
-        if not self._its_shape.rank:
-            raise TypeError("Cannot iterate over a scalar tensor.")
-        return (self[i] for i in range(len(self)))
+        return self.node.value(self.index)
 
     def __str__(self) -> str:
         return str(self.node.value(self.index))
@@ -322,15 +268,6 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
         return (
             f"<tf_pfor recorded {self.name}: shape={self._its_shape}, dtype={self._its_dtype.name}>"
         )
-
-    def __reduce__(self) -> Any:
-        return tf.constant, (self.numpy(),)
-
-    def __copy__(self) -> Recorded:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Recorded:
-        return self
 
 
 def results_of(node: Node) -> list[Recorded]:

@@ -5,39 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED
 from tf_pfor.core import nests
 from tf_pfor.core.errors import NotVectorizableError, UnsupportedStateError
-from tf_pfor.core.nests import Nest
-from tf_pfor.recording.forms import FOLLOWED, RESOURCE, form_of, name_of, opened
+from tf_pfor.recording.calls import Calls
+from tf_pfor.recording.forms import FOLLOWED, RESOURCE, form_of, name_of
 from tf_pfor.recording.gradients import follow
-from tf_pfor.recording.kinds import SMALL, KindsOfOp, OpType, kind_of_unit, op_type_of
+from tf_pfor.recording.kinds import op_type_of
 from tf_pfor.recording.nodes import Kind, Node, Recorded, results_of
 
 _WRITES = ("Assign", "Resource")
 
 
-class Recorder:
-    """Records calls, and finds the kind of each.
+class Recorder(Calls):
+    """Records the calls of examples.
 
     Attributes:
-      kinds: the kinds that were recorded before, kept between calls of a batched function.
       nodes: the calls that have not run.
       variables: the trainable variables that the calls read: tapes watch them.
     """
 
     def __init__(self, kinds: dict[Any, Any], wait: Callable[[], None]) -> None:
-        self.kinds = kinds
+        super().__init__(kinds)
         self.nodes: list[Node] = []
         self.variables: dict[Any, tf.Variable] = {}
         self._wait = wait
         self._made: list[Node] = []
         self._known: dict[Any, Node] = {}
-        self._constants: dict[Any, tf.Tensor] = {}
 
     # -----------------------------------------------------------------------
     # What a thread catches
@@ -48,7 +45,7 @@ class Recorder:
         facts = op_type_of(op_type)
         if facts is None:
             return PASSED
-        inputs, lengths = self._inputs(facts, given)
+        inputs, lengths = self.inputs(facts, given)
         forms = list(map(form_of, inputs))
         is_known = not any([type(x) is Recorded for x in inputs])
         if is_known and (FOLLOWED.isdisjoint([f[0] for f in forms]) or "Dataset" in op_type):
@@ -66,10 +63,7 @@ class Recorder:
                 "have no order. Write it after the call, from what the function returns."
             )
         ids = [x._id for x in handles]  # counted up: no other tensor gets it
-        key = (op_type, _hashable(attrs), *lengths, *ids, *forms)
-        kinds = self.kinds.get(key)
-        if kinds is None:
-            kinds = self.kinds[key] = KindsOfOp(facts, inputs, lengths, attrs)
+        kinds = self.kinds_of_op(facts, inputs, lengths, attrs, (*ids, *forms))
         kind = kinds.of(inputs)
         varying = [inputs[i] for i in kinds.varying]
         return self._record(kind, varying, [name_of(inputs[i], forms[i]) for i in kinds.varying])
@@ -100,13 +94,14 @@ class Recorder:
         if variable.trainable:
             self.variables[variable.ref()] = variable
 
-    def runs(self, name: str, inputs: Sequence[Any]) -> None:
+    def runs(self, name: str, inputs: Sequence[Any]) -> Sequence[Any]:
         """Refuses what would run without being recorded."""
         if any(isinstance(x, Recorded) for x in inputs):
             raise NotVectorizableError(
                 f"{name} inside of batched() reads a recorded value. Put the function that calls "
                 "it into a tf_pfor.cell."
             )
+        return inputs
 
     def forget(self) -> None:
         """Lets go of all calls. What they have made stays as long as a value of it does."""
@@ -128,49 +123,8 @@ class Recorder:
         kwargs: dict[str, Any],
     ) -> Any:
         """Records the call of a Python function of tensors as one."""
-        leaves: list[Any] = []
-        names: list[Any] = []
-        form = opened((args, kwargs) if kwargs else args, leaves, names)
-        key = id(owner), form
-        found = self.kinds.get(key)
-        if found is None:
-            others = [x for x in leaves if not isinstance(x, tf.Tensor)]
-            kind = kind_of_unit(name, fn, args, kwargs)
-            found = self.kinds[key] = kind, (owner, others)  # their ids stay theirs
-        if len(names) < len(leaves):
-            leaves = [x for x in leaves if isinstance(x, tf.Tensor)]
-        return self._record(found[0], leaves, names)
-
-    def _inputs(self, op_type: OpType, given: tuple[Any, ...]) -> tuple[list[Any], list[int]]:
-        """The inputs of an op, with lists opened, and the lengths of the lists; -1 for others.
-
-        Integers that no other input has the dtype of become tensors: an index may differ between
-        calls that run together.
-        """
-        found: list[Any] = []
-        lengths: list[int] = []
-        for x, is_list, is_alone in zip(given, op_type.lists, op_type.are_alone):
-            if is_list:
-                found += map(_as_tensor, x)
-                lengths.append(len(x))
-                continue
-            if not isinstance(x, tf.Tensor):
-                x = _as_tensor(x)
-                if is_alone and not isinstance(x, (tf.Tensor, float)):
-                    x = self._integers(x)
-            found.append(x)
-            lengths.append(-1)
-        return found, lengths
-
-    def _integers(self, x: Nest) -> Any:
-        """A tensor of integers that were given as Python's or NumPy's; other things stay."""
-        array = np.asarray(x)
-        if array.dtype.kind != "i":
-            return x
-        key = type(x), array.dtype, array.shape, array.tobytes()
-        if key not in self._constants:
-            self._constants[key] = tf.constant(x)
-        return self._constants[key]
+        kind, leaves, names = self.kind_of_unit(owner, name, fn, args, kwargs)
+        return self._record(kind, leaves, names)
 
     def _record(self, kind: Kind, inputs: list[Any], names: list[Any]) -> Any:
         key = (kind, *names)
@@ -203,29 +157,3 @@ class Recorder:
 
         follow(kind, inputs, results, call)
         return results
-
-
-def _as_tensor(x: Nest) -> Any:
-    """An input of an op as a tensor, if it is one or holds one; else as it was given."""
-    if isinstance(x, tf.Variable):
-        return tf.convert_to_tensor(x)
-    if isinstance(x, tf.Tensor):
-        return x
-    if isinstance(x, (list, tuple)):
-        items = nests.flatten(x)
-        if any(isinstance(item, tf.Tensor) for item in items):
-            return tf.stack(x)
-        if not any(isinstance(item, np.ndarray) for item in items):
-            return x
-        x = np.asarray(x)
-    if hasattr(x, "__tf_tensor__") or (isinstance(x, np.ndarray) and x.size > SMALL):
-        return tf.convert_to_tensor(x)
-    return x
-
-
-def _hashable(attrs: tuple[Any, ...]) -> Any:
-    try:
-        hash(attrs)
-    except TypeError:
-        return repr(attrs)
-    return attrs

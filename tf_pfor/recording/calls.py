@@ -1,0 +1,153 @@
+"""Finds the kinds of the calls that a thread makes: of ops, and of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.core import nests
+from tf_pfor.core.nests import Nest
+from tf_pfor.recording.forms import opened
+from tf_pfor.recording.kinds import SMALL, KindsOfOp, OpType, kind_of_unit
+from tf_pfor.recording.nodes import Kind
+
+_CONSTANTS = 1000  # integers that are kept as tensors
+
+
+class Calls:
+    """Finds kinds, for a recorder of examples and for a recorder of one program.
+
+    Attributes:
+      kinds: the kinds that were found before.
+    """
+
+    fixes_handles = True
+    """Whether calls that use other variables are of other kinds."""
+
+    def __init__(self, kinds: dict[Any, Any]) -> None:
+        self.kinds = kinds
+        self._constants: dict[Any, tf.Tensor] = {}
+
+    def kinds_of_op(
+        self,
+        facts: OpType,
+        inputs: list[Any],
+        lengths: list[int],
+        attrs: tuple[Any, ...],
+        forms: tuple[Any, ...],
+        held: Sequence[int] = (),
+    ) -> KindsOfOp:
+        """The kinds of calls of an op.
+
+        Args:
+          facts: the type of the op.
+          inputs: its inputs, with lists opened.
+          lengths: the lengths of the lists, -1 for other inputs.
+          attrs: names and values of attributes.
+          forms: a key that is equal for inputs of one form.
+          held: the numbers of the inputs that are constants of the kind.
+        """
+        key = (facts.name, hashable(attrs), *lengths, *held, *forms)
+        kinds = self.kinds.get(key)
+        if kinds is None:
+            kinds = KindsOfOp(
+                facts, inputs, lengths, attrs, fixes_handles=self.fixes_handles, held=held
+            )
+            self.kinds[key] = kinds
+        return kinds
+
+    def kind_of_unit(
+        self,
+        owner: object,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        is_plain: bool = False,
+    ) -> tuple[Kind, list[Any], list[Any]]:
+        """The kind of the call of a Python function, its tensors, and their names.
+
+        Args:
+          owner: the function that the user called, by which kinds are told apart.
+          name: its name.
+          fn: the function that runs.
+          args: its arguments.
+          kwargs: its arguments by name.
+          is_plain: whether ``fn`` is a function of this package, which is not traced for itself.
+        """
+        leaves: list[Any] = []
+        names: list[Any] = []
+        form = opened((args, kwargs) if kwargs else args, leaves, names)
+        key = id(owner), form
+        found = self.kinds.get(key)
+        if found is None:
+            others = [x for x in leaves if not isinstance(x, tf.Tensor)]
+            kind = kind_of_unit(name, fn, args, kwargs, is_plain=is_plain)
+            found = self.kinds[key] = kind, (owner, others)  # their ids stay theirs
+        if len(names) < len(leaves):
+            leaves = [x for x in leaves if isinstance(x, tf.Tensor)]
+        return found[0], leaves, names
+
+    def inputs(self, op_type: OpType, given: tuple[Any, ...]) -> tuple[list[Any], list[int]]:
+        """The inputs of an op, with lists opened, and the lengths of the lists; -1 for others.
+
+        Integers that no other input has the dtype of become tensors: an index may differ between
+        calls that run together.
+        """
+        found: list[Any] = []
+        lengths: list[int] = []
+        for x, is_list, is_alone in zip(given, op_type.lists, op_type.are_alone):
+            if is_list:
+                found += map(as_tensor, x)
+                lengths.append(len(x))
+                continue
+            if not isinstance(x, tf.Tensor):
+                x = as_tensor(x)
+                if is_alone and not isinstance(x, (tf.Tensor, float)):
+                    x = self._integers(x)
+            found.append(x)
+            lengths.append(-1)
+        return found, lengths
+
+    def _integers(self, x: Nest) -> Any:
+        """A tensor of integers that were given as Python's or NumPy's; other things stay."""
+        array = np.asarray(x)
+        if array.dtype.kind != "i":
+            return x
+        key = type(x), array.dtype, array.shape, array.tobytes()
+        if key not in self._constants:
+            if len(self._constants) >= _CONSTANTS:
+                self._constants.clear()
+            self._constants[key] = tf.constant(x)
+        return self._constants[key]
+
+
+def as_tensor(x: Nest) -> Any:
+    """An input of an op as a tensor, if it is one or holds one; else as it was given."""
+    if isinstance(x, tf.Variable):
+        return tf.convert_to_tensor(x)
+    if isinstance(x, tf.Tensor):
+        return x
+    if isinstance(x, (list, tuple)):
+        items = nests.flatten(x)
+        if any(isinstance(item, tf.Tensor) for item in items):
+            return tf.stack(x)
+        if not any(isinstance(item, np.ndarray) for item in items):
+            return x
+        x = np.asarray(x)
+    if hasattr(x, "__tf_tensor__") or (isinstance(x, np.ndarray) and x.size > SMALL):
+        return tf.convert_to_tensor(x)
+    return x
+
+
+def hashable(attrs: tuple[Any, ...]) -> Any:
+    """Attributes as a key."""
+    try:
+        hash(attrs)
+    except TypeError:
+        return repr(attrs)
+    return attrs

@@ -1,0 +1,231 @@
+"""Decides what a call of an op becomes that a trace has not seen at this place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor._tf import _eager_ops
+from tf_pfor._tf._eager_ops import PASSED, EagerTensor
+from tf_pfor.core.accesses import ASSIGNMENTS
+from tf_pfor.core.nests import Nest
+from tf_pfor.recording.forms import FOLLOWED, form_of
+from tf_pfor.recording.kinds import SMALL, KindsOfOp, OpType
+from tf_pfor.recording.lazy_tensors import Lazy
+from tf_pfor.recording.nodes import Kind
+from tf_pfor.recording.traces import Step, Traces
+
+EAGERLY: Final = object()
+"""A call that is not recorded: what was recorded runs, and then the op."""
+
+CUT: Final = object()
+"""A call before which the trace ends."""
+
+_READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd"])
+_WRITES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "RngReadAndSkip")
+_NEVER = ("Dataset", "PyFunc", "Iterator", "Collective", "Placeholder", "TensorList")
+_DRAWS = ("Random", "TruncatedNormal", "ParameterizedTruncatedNormal", "Multinomial")
+_HANDLES = frozenset([tf.resource, tf.variant, tf.string])
+_ATTRIBUTES = (bool, int, float, str, bytes, tf.DType, tf.TensorShape, type(None))
+
+
+class ByValue:
+    """Calls of an op that are told apart by the values of some inputs, which decide on shapes.
+
+    Attributes:
+      kinds: the kinds of the op.
+      places: the numbers of the inputs.
+      steps: the calls, by values.
+    """
+
+    __slots__ = ("kinds", "places", "steps")
+
+    def __init__(self, kinds: KindsOfOp) -> None:
+        self.kinds = kinds
+        self.places = kinds.places
+        self.steps: dict[Any, Any] = {}
+
+
+class Recording(Protocol):
+    """A program that is being recorded."""
+
+    traces: Traces
+
+    def kinds_of_op(
+        self,
+        facts: OpType,
+        inputs: list[Any],
+        lengths: list[int],
+        attrs: tuple[Any, ...],
+        forms: tuple[Any, ...],
+        held: Sequence[int] = (),
+    ) -> KindsOfOp:
+        """The kinds of calls of an op."""
+        ...
+
+    def step(self, before: Step, kinds: KindsOfOp, items: list[Any]) -> Any:
+        """A call of an op after others."""
+
+    def place(self, x: tf.Tensor) -> int | None:
+        """The number of the place of a tensor in the trace."""
+
+    def count(self) -> int:
+        """The number of inputs of the trace."""
+        ...
+
+
+def found(
+    program: Recording, step: Step, facts: OpType, given: tuple[Any, ...], items: list[Any]
+) -> Any:
+    """Decides on a call: a Step, ByValue, a known tensor, PASSED, EAGERLY or CUT.
+
+    Args:
+      program: the program that is being recorded.
+      step: the call before.
+      facts: the type of the op.
+      given: its inputs and attributes.
+      items: its inputs, with lists opened.
+    """
+    tensors = [x for x in items if isinstance(x, tf.Tensor)]
+    handles = [x for x in tensors if x.dtype in _HANDLES]
+    attrs = given[len(facts.lists) :]
+    is_stateful = facts.is_stateful or facts.is_read
+    if not is_stateful and not handles and all(map(_is_small, tensors)):
+        return PASSED
+    if facts.name.startswith(_DRAWS) and not any(type(x) is Lazy for x in tensors):
+        return PASSED  # it has its own order, and reads nothing that is recorded
+    if is_stateful and not _is_access(facts.name, handles):
+        return EAGERLY
+    if (not is_stateful and handles) or any(word in facts.name for word in _NEVER):
+        return EAGERLY
+    if not all(map(_is_attribute, attrs[1::2])):
+        return EAGERLY
+    if facts.name == "Shape":
+        dtype = dict(zip(attrs[::2], attrs[1::2])).get("out_type", tf.int32)
+        sizes: Nest = tensors[0].shape.as_list()
+        return tf.constant(sizes, dtype)
+    lengths = [len(x) if is_list else -1 for x, is_list in zip(given, facts.lists)]
+    try:
+        inputs = _numbers_as_tensors(facts, lengths, items)
+    except Exception:  # a number that its dtype does not hold
+        inputs = None
+    if inputs is None:
+        return EAGERLY
+    forms = [
+        _eager_ops.form_of_input(x)
+        if isinstance(x, tf.Tensor) and x.dtype == tf.resource
+        else (form_of(x), type(x) is Lazy)
+        for x in inputs
+    ]
+    try:
+        # An exponent is a constant: XLA has a faster way for 2, and few programs change it.
+        held = [1] if facts.name == "Pow" and type(items[1]) in (int, float) else []
+        kinds = program.kinds_of_op(facts, inputs, lengths, attrs, tuple(forms), held)
+    except Exception:  # the op itself has the error that users know
+        return EAGERLY
+    return ByValue(kinds) if kinds.places else program.step(step, kinds, items)
+
+
+def step_of(
+    program: Recording, before: Step, kinds: KindsOfOp | Kind, items: list[Any], line: str
+) -> Any:
+    """The call of an op or a function after others; or EAGERLY, or CUT."""
+    if isinstance(kinds, Kind):
+        kind, varying = kinds, list(range(len(items)))
+    else:
+        varying = kinds.varying
+        try:
+            kind = kinds.of(_numbers_as_tensors(kinds.op_type, kinds.lengths, items) or items)
+        except Exception:
+            return EAGERLY
+    if kind.results is None or any(spec.dtype in _HANDLES for spec in kind.results):
+        return EAGERLY
+    if before.writes and kind.may_fail:
+        return CUT
+    reads: list[int] = []
+    takes: list[tuple[int, tf.DType | None]] = []
+    new: dict[int, int] = {}
+    for at, k in enumerate(varying):
+        x = items[k]
+        number = None
+        if isinstance(x, tf.Tensor):
+            number = program.place(x)
+            number = new.get(id(x)) if number is None else number
+        if number is None:
+            number = ~(program.count() + len(takes))
+            takes.append((k, None if isinstance(x, tf.Tensor) else kind.inputs[at].dtype))
+            if isinstance(x, tf.Tensor):
+                new[id(x)] = number
+        reads.append(number)
+    return program.traces.step(before, kind, reads, varying, takes, line)
+
+
+def value_of(x: Nest) -> Any:
+    """The value of an input as a key."""
+    if type(x) is EagerTensor:
+        return _eager_ops.form_of_input(x), x.numpy().tobytes()
+    return type(x), x
+
+
+def _is_access(op_type: str, handles: Sequence[tf.Tensor]) -> bool:
+    """Whether an op reads or writes one variable, and nothing else."""
+    is_one = op_type in ASSIGNMENTS or op_type in _READS or op_type.startswith(_WRITES)
+    return is_one and bool(handles) and all(x.dtype == tf.resource for x in handles)
+
+
+def _is_small(x: tf.Tensor) -> bool:
+    """Whether a tensor is known, and may be a shape, an index or a counter."""
+    return (
+        type(x) is not Lazy
+        and x.dtype.as_datatype_enum not in FOLLOWED
+        and (x.shape.num_elements() or 0) <= SMALL
+    )
+
+
+def _is_attribute(x: object) -> bool:
+    if isinstance(x, (list, tuple)):
+        return all(map(_is_attribute, x))
+    return isinstance(x, _ATTRIBUTES)
+
+
+def _numbers_as_tensors(
+    facts: OpType, lengths: Sequence[int], items: Sequence[Any]
+) -> list[Any] | None:
+    """The inputs with numbers as tensors; None where their dtype is not known."""
+    found: list[Any] = []
+    supply = iter(items)
+    for argument, length in enumerate(lengths):
+        for _ in range(1 if length < 0 else length):
+            x = next(supply)
+            if type(x) not in (int, float):
+                found.append(x)
+            elif facts.are_alone[argument] or not facts.type_attrs[argument]:
+                if type(x) is float:
+                    return None
+                found.append(_as_tensor(x))
+            else:
+                dtype = _dtype_beside(facts, argument, lengths, items)
+                if dtype is None or (type(x) is float and not dtype.is_floating):
+                    return None
+                found.append(tf.constant(x, dtype))
+    return found
+
+
+def _dtype_beside(
+    facts: OpType, argument: int, lengths: Sequence[int], items: Sequence[Any]
+) -> tf.DType | None:
+    """The dtype of another input that must have the dtype of an input."""
+    supply = iter(items)
+    for other, length in enumerate(lengths):
+        for _ in range(1 if length < 0 else length):
+            x = next(supply)
+            if facts.type_attrs[other] == facts.type_attrs[argument] and isinstance(x, tf.Tensor):
+                return x.dtype
+    return None
+
+
+def _as_tensor(x: Nest) -> Any:
+    return tf.constant(x) if type(x) in (int, float, np.ndarray) else x
