@@ -7,10 +7,10 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.framework.ops import gradient_registry
 
 import tf_pfor
 from tests.comparisons import assert_close, gradient_of, in_threads
+from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor.core.regions import Region
 from tf_pfor.core.registry import REGISTRY
@@ -439,7 +439,7 @@ def slope_of(mapped, x):
 
 def registered():
     gc.collect()
-    return len(gradient_registry.list())
+    return len(_tf.ops.gradient_registry.list())
 
 
 def test_gradients_are_forgotten_with_their_functions():

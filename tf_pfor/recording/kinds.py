@@ -255,7 +255,9 @@ def _filler(
         supply = iter(tensors)
         known = held
         if not tf.executing_eagerly():  # a captured tensor would be an input, unknown to XLA
-            known = [tf.constant(x.numpy()) if _is_constant(x) else x for x in held]
+            known = [
+                tf.constant(x.numpy()) if x is not None and _is_constant(x) else x for x in held
+            ]
         return [x if is_fixed else next(supply) for x, is_fixed in zip(known, fixed)]
 
     return filled
