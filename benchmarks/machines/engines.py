@@ -5,7 +5,8 @@
 ``columns``: ``column_function`` on NumPy and Arrow, against one call for each row and against a
 function written for a batch of tensors. ``hugging_face``, ``ray``, ``spark`` and ``beam``: where
 these are installed. ``service``: ``map_and_batch`` in two workers of tf.data service, against the
-same in this process. ``mesh``: a DTensor mesh of two virtual CPUs, against one device.
+same in this process. ``replicas`` and ``mesh``: a strategy and a DTensor mesh of two virtual CPUs,
+against one device.
 """
 
 from __future__ import annotations
@@ -275,6 +276,26 @@ def served(rows: int) -> dict[str, Any]:
     return report("service", times, EPOCHS * rows, "in this process")
 
 
+def replicas(rows: int) -> dict[str, Any]:
+    """Rows over two virtual CPUs of a strategy, which use the same cores as one."""
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    x = tf.constant(table(rows)["x"])
+
+    def shared(row: tf.Tensor) -> tf.Tensor:
+        return dense({"x": row / tf_pfor.psum(row)})["y"]
+
+    result = {}
+    for fn in (lambda row: dense({"x": row})["y"], shared):
+        one, two = (tf.function(tf_pfor.vmap(fn, strategy=s)) for s in (None, strategy))
+        runs = {
+            "one device": lambda one=one: one(x).numpy(),
+            "two replicas": lambda two=two: two(x).numpy(),
+        }
+        name = "with psum" if fn is shared else "replicas"
+        result |= report(name, timing.interleaved(runs, seconds=1.0), rows, "one device")
+    return result
+
+
 def mesh(rows: int) -> dict[str, Any]:
     """Rows over two virtual CPUs of a DTensor mesh, which use the same cores as one."""
     dtensor = tf.experimental.dtensor
@@ -306,6 +327,7 @@ PARTS = {
     "hugging_face": hugging_face,
     "beam": beam,
     "service": served,
+    "replicas": replicas,
     "mesh": mesh,
     "ray": ray,
     "spark": spark,

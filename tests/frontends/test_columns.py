@@ -29,6 +29,7 @@ BATCH = {
     "image": arrays([2, 3, 3], [0, 2, 3], [1, 4, 3]),
     "nested": [[[1, 2], [3]], [[4]], []],
     "bytes": [b"\xff", b"a", b""],
+    "labels": [np.array([["a", "b"]], object), np.full([0, 2], "", object), np.full([2, 2], "c")],
 }
 
 
@@ -49,6 +50,7 @@ def one(row):
         "shape": tf.shape(row["image"]),
         "nested": row["nested"] + 1,
         "bytes": row["bytes"],
+        "labels": tf.strings.join([row["labels"], "!"]),
         "constant": 7,
     }
 
@@ -67,7 +69,7 @@ def by_rows(fn, batch):
 def as_tensor(name, cell):
     if name == "nested":
         return tf.ragged.constant(cell, tf.int64, ragged_rank=1)
-    dtypes = {"ids": tf.int64, "words": tf.string}
+    dtypes = {"ids": tf.int64, "words": tf.string, "labels": tf.string}
     return tf.constant(cell, dtypes.get(name))
 
 
@@ -152,6 +154,9 @@ def described(row):
         {},
         {"ids": np.zeros([2, 3], np.int32)},
         {"ids": [[], []]},
+        {"grid": [[], []]},
+        {"deep": [[], []]},
+        {"deep": [[[], []], []]},
         {"fixed": [[1, 2], [3, 4]]},
         {"fixed": [np.ones(2), np.ones(2)]},
         {"grid": [np.ones([1, 2]), np.ones([0, 2])]},
@@ -170,7 +175,8 @@ def test_the_spec_of_a_cell(changes):
     assert found["ids"].tolist() == [len(x) for x in batch["ids"]]
     assert found["fixed"].dtype == np.float32
     np.testing.assert_array_equal(found["fixed"], np.array(batch["fixed"]))
-    assert found["grid"].tolist() == [list(np.shape(x)) for x in batch["grid"]]
+    shapes = [list(np.shape(x)) if len(x) else [0, 2] for x in batch["grid"]]
+    assert found["grid"].tolist() == shapes
     assert [[x.tolist() for x in cell] for cell in found["deep"]] == batch["deep"]
 
 

@@ -279,6 +279,21 @@ def test_keys_of_beam_are_python_values():
     )
 
 
+def test_windows_of_beam():
+    """Elements stay in their windows: sums of windows of ten seconds."""
+
+    def summed(beam):
+        window = importlib.import_module("apache_beam.transforms.window")
+        return (
+            beam.Map(lambda x: window.TimestampedValue(x, x))
+            | beam.WindowInto(window.FixedWindows(10))
+            | tf_pfor.beam.Map(lambda x: x * 2)
+            | beam.CombineGlobally(sum).without_defaults()
+        )
+
+    of_pipeline([*range(20)], summed, [2 * sum(range(10)), 2 * sum(range(10, 20))])
+
+
 def test_a_bundle_that_runs_again_gives_the_same_rows():
     """A worker that is lost runs its bundle again elsewhere: the function has no state."""
     engine("apache_beam")

@@ -243,7 +243,9 @@ def padded(arrays: Sequence[np.ndarray], flat: tf.Tensor) -> Uneven:
 def _kind(cell: Column) -> str:
     if isinstance(cell, (str, bytes)):
         return "text"
-    if isinstance(cell, (list, tuple)) or getattr(cell, "dtype", np.dtype(bool)).kind == "O":
+    if isinstance(cell, (list, tuple)) or (
+        isinstance(cell, np.ndarray) and cell.ndim == 1 and cell.dtype.kind == "O"
+    ):
         return "list"
     if isinstance(cell, np.ndarray) or (hasattr(cell, "__array__") and np.ndim(cell)):
         return "array"
@@ -274,6 +276,8 @@ def _flat(cells: Sequence[Column], kind: str) -> np.ndarray:
 
 def _fitted(made: Column, name: str, spec: Spec) -> Column:
     """A column in the form that the spec of a cell says."""
+    if isinstance(made, tf.RaggedTensor) and not made.flat_values.shape.num_elements():
+        made = _deeper(made, spec)
     if isinstance(spec, tf.RaggedTensorSpec):
         ragged: Column = spec
         if isinstance(made, tf.RaggedTensor) and made.ragged_rank == ragged.ragged_rank + 1:
@@ -294,6 +298,18 @@ def _fitted(made: Column, name: str, spec: Spec) -> Column:
         return _uneven(made, spec)
     except ValueError as why:
         raise _misfit(made, name, spec) from why
+
+
+def _deeper(made: tf.RaggedTensor, spec: Spec) -> Column:
+    """Lists without elements as deep as the spec says: they do not know it themselves."""
+    if isinstance(spec, tf.RaggedTensorSpec):
+        ragged: Column = spec
+        splits = [*made.nested_row_splits]
+        splits += [tf.zeros([1], tf.int64)] * (ragged.ragged_rank + 1 - len(splits))
+        return RAGGED.from_nested_row_splits(_none(spec).flat_values, splits)
+    if made.ragged_rank == 1 and spec.shape.rank and spec.shape[0] in (0, None):
+        return tf.zeros([size_of(made), *[size or 0 for size in spec.shape]], spec.dtype)
+    return made
 
 
 def _inner_rank(made: Column) -> int:
