@@ -154,11 +154,11 @@ def _register(name: str, back: Callable[..., Any], owner: tf.Graph) -> None:
     TensorFlow keeps what is registered for ever, with all graphs that it reads. So the graph keeps
     the function, and the registered function only looks there.
     """
-    if _KEPT not in vars(owner):
+    if not hasattr(owner, _KEPT):
         names: list[str] = []
         weakref.finalize(owner, _forget, names).atexit = False
-        vars(owner)[_KEPT] = ({}, names)
-    functions, names = vars(owner)[_KEPT]
+        setattr(owner, _KEPT, ({}, names))
+    functions, names = getattr(owner, _KEPT)
     functions[name] = back
     names.append(name)
     graph = weakref.ref(owner)
@@ -170,7 +170,7 @@ def _register(name: str, back: Callable[..., Any], owner: tf.Graph) -> None:
         found = graph()
         if found is None:
             raise LookupError(f"'{name}' is a gradient of a function that was deleted.")
-        functions, _ = vars(found)[_KEPT]
+        functions, _ = getattr(found, _KEPT)
         return list(functions[name](op, *upstream))
 
 
