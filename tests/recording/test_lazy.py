@@ -578,3 +578,17 @@ def test_nothing_stays_alive():
         del y
     assert z == 1.0
     assert known() is None
+
+
+def test_a_function_with_more_results_serves_fewer():
+    def run(keep):
+        with tf_pfor.lazy():
+            y = X * 5.0
+            z = tf.tanh(y) * y
+            if not keep:
+                del y
+        return z
+
+    with Change() as change:
+        equal(run(True), run(False))
+    assert (change.misses, change.hits) == (1, 1)

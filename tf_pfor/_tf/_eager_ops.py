@@ -248,6 +248,11 @@ _AS_TRACED = _as_traced("")
 _IN_ONE_THREAD = _as_traced("SINGLE_THREADED_EXECUTOR")
 
 
+def is_plain() -> bool:
+    """Whether operators promote no dtypes, as they do with TensorFlow's behavior of NumPy."""
+    return not (_ops.is_auto_dtype_conversion_enabled() or _ops.is_numpy_style_type_promotion())
+
+
 def thread_state() -> Any:
     """The state of this thread in TensorFlow; ``device_name`` is the device that is chosen."""
     return _context.context()._thread_local_data

@@ -154,7 +154,8 @@ def _slice_of(*whole: Nest) -> tuple[Any, ...]:
 def _item(self: Lazy, index: Nest) -> Any:
     """A slice, recorded at once if the index has plain numbers only."""
     program = self.program
-    if program is not None and _eager_ops.catcher() is program:
+    usual = tf.Tensor.__getitem__
+    if program is not None and _eager_ops.catcher() is program and usual is _USUAL_ITEM:
         whole: list[Any] = []
         for item in index if type(index) is tuple else (index,):
             if type(item) is int and abs(item) < _INT32:
@@ -162,18 +163,18 @@ def _item(self: Lazy, index: Nest) -> Any:
             elif type(item) is slice:
                 parts = item.start, item.stop, item.step
                 if not all(x is None or (type(x) is int and abs(x) < _INT32) for x in parts):
-                    return _USUAL_ITEM(self, index)
+                    return usual(self, index)
                 whole += slice, parts
             elif item is None or item is Ellipsis:
                 whole += type(item), item
             else:
-                return _USUAL_ITEM(self, index)
+                return usual(self, index)
         if whole:
             try:
                 return program.op("StridedSlice", (self, *_slice_of(*whole)))
             except _eager_ops.RAW_ERRORS:
                 pass  # the usual way makes the error that users know
-    return _USUAL_ITEM(self, index)
+    return usual(self, index)
 
 
 _INT32 = 2**31 - 1
@@ -184,11 +185,10 @@ _FLOATS = frozenset([tf.float32, tf.float64])
 
 def _operator(name: str, op_type: str, *, swapped: bool = False) -> Callable[[Lazy, object], Any]:
     """An operator that records its op at once, where TensorFlow would convert nothing."""
-    usual = getattr(tf.Tensor, name)
 
     def operator(self: Lazy, other: object) -> Any:
         program = self.program
-        if program is not None and _eager_ops.catcher() is program:
+        if program is not None and _eager_ops.catcher() is program and _eager_ops.is_plain():
             cls, dtype = type(other), self.result.dtype
             is_tensor = cls is Lazy or cls is _eager_ops.EagerTensor
             if dtype in _FLOATS and (
@@ -198,7 +198,7 @@ def _operator(name: str, op_type: str, *, swapped: bool = False) -> Callable[[La
                     return program.op(op_type, (other, self) if swapped else (self, other))
                 except _eager_ops.RAW_ERRORS:
                     pass  # the usual way makes the error that users know
-        return usual(self, other)
+        return getattr(tf.Tensor, name)(self, other)
 
     operator.__name__ = name
     return operator

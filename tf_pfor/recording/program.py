@@ -392,8 +392,8 @@ class Program(Calls, KeepsLazy):
             return self._again(step, alive, inputs, compiled, error)
         finally:
             self.traces.time(compiled)
-        for x, value in zip(alive, made):
-            x.made, x.program = value, None
+        for x in alive:
+            x.made, x.program = made[x.place.number], None
         return None
 
     def _again(
@@ -408,8 +408,9 @@ class Program(Calls, KeepsLazy):
         if compiled.is_jit:  # XLA has no kernel of an op
             self.traces.counts["not by XLA"] += 1
             compiled.leave_xla()
-            for x, value in zip(alive, compiled.run(inputs)):
-                x.made, x.program = value, None
+            made = compiled.run(inputs)
+            for x in alive:
+                x.made, x.program = made[x.place.number], None
             return
         if not nothing_was_written(step.path(), error):
             for x in alive:
