@@ -1,4 +1,4 @@
-"""Samples of ops in ``lazy``: results and gradients are those of eager calls, bit for bit."""
+"""Samples of ops in ``lazy``: results and gradients equal eager ones, bit for bit."""
 
 import contextlib
 

@@ -153,9 +153,9 @@ def _slice_of(*whole: Nest) -> tuple[Any, ...]:
 
 def _item(self: Lazy, index: Nest) -> Any:
     """A slice, recorded at once if the index has plain numbers only."""
-    program = self.program
+    program = _eager_ops.catcher()
     usual = tf.Tensor.__getitem__
-    if program is not None and _eager_ops.catcher() is program and usual is _USUAL_ITEM:
+    if isinstance(program, KeepsLazy) and usual is _USUAL_ITEM:
         whole: list[Any] = []
         for item in index if type(index) is tuple else (index,):
             if type(item) is int and abs(item) < _INT32:
@@ -187,12 +187,12 @@ def _operator(name: str, op_type: str, *, swapped: bool = False) -> Callable[[La
     """An operator that records its op at once, where TensorFlow would convert nothing."""
 
     def operator(self: Lazy, other: object) -> Any:
-        program = self.program
-        if program is not None and _eager_ops.catcher() is program and _eager_ops.is_plain():
+        program = _eager_ops.catcher()
+        if isinstance(program, KeepsLazy) and _eager_ops.is_plain():
             cls, dtype = type(other), self.result.dtype
             is_tensor = cls is Lazy or cls is _eager_ops.EagerTensor
             if dtype in _FLOATS and (
-                getattr(other, "dtype", None) is dtype if is_tensor else cls is float
+                getattr(other, "dtype", None) is dtype if is_tensor else cls in (float, int)
             ):
                 try:
                     return program.op(op_type, (other, self) if swapped else (self, other))
@@ -204,7 +204,7 @@ def _operator(name: str, op_type: str, *, swapped: bool = False) -> Callable[[La
     return operator
 
 
-_ARITHMETIC = {"add": "AddV2", "sub": "Sub", "mul": "Mul", "truediv": "RealDiv"}
+_ARITHMETIC = {"add": "AddV2", "sub": "Sub", "mul": "Mul", "truediv": "RealDiv", "pow": "Pow"}
 _COMPARISONS = {"lt": "Less", "le": "LessEqual", "gt": "Greater", "ge": "GreaterEqual"}
 for _name, _op_type in (_ARITHMETIC | _COMPARISONS).items():
     setattr(Lazy, f"__{_name}__", _operator(f"__{_name}__", _op_type))
