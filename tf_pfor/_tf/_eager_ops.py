@@ -102,19 +102,7 @@ def caught(by: Catcher | None) -> Generator[None]:
     with _LOCK:
         _users += 1
         if _users == 1:
-            _replace(
-                [
-                    _fast,
-                    _slow,
-                    _slow_or_cancelled,
-                    _recorded,
-                    _accessed,
-                    _called,
-                    _called_concrete,
-                    _kept,
-                    _sizes,
-                ]
-            )
+            _replace(_OURS)
     _LOCAL.catcher = by
     try:
         yield
@@ -457,3 +445,18 @@ def _sizes(tensors: Sequence[tf.Tensor], axis: int) -> Any:
     if all(isinstance(x, EagerTensor) for x in tensors):
         return _SIZES(tensors, axis)
     return tf.constant([x.shape.as_list()[axis] or 0 for x in tensors], tf.int32)
+
+
+_OURS: list[Function] = [
+    _fast,
+    _slow,
+    _slow_or_cancelled,
+    _recorded,
+    _accessed,
+    _called,
+    _called_concrete,
+    _kept,
+    _sizes,
+]
+for _function in _OURS:
+    setattr(_function, "autograph_info__", {})  # noqa: B010  # AutoGraph leaves them as they are

@@ -27,18 +27,23 @@ class Program(Protocol):
     def cut(self, reason: str) -> None:
         """Runs what was recorded."""
 
+    def wait(self) -> None:
+        """Waits until what was recorded has run."""
+
 
 class Lazy(Deferred):
     """A result of a recorded op.
 
     Attributes:
-      program: the recorder of the op; None when the op has run.
+      program: the recorder of the op; None when the op runs, or has run.
+      runs_in: the recorder that runs the op now.
       place: its place in the trace.
       result: facts that results of its kind share.
       made: the value when the op has run.
       error: the error of the trace, if that has failed before the op.
     """
 
+    runs_in: Program | None = None
     made: tf.Tensor | None = None
     error: Exception | None = None
     _handle_data = None  # no recorded value is a handle, or is on several devices
@@ -85,8 +90,11 @@ class Lazy(Deferred):
 
     def tensor(self, asked: str) -> tf.Tensor:
         """The value as an eager tensor; the first who asks runs what was recorded."""
-        if self.made is None and self.program is not None:
-            self.program.cut(asked)
+        if self.made is None:
+            if (program := self.program) is not None:
+                program.cut(asked)
+            if (program := self.runs_in) is not None:
+                program.wait()
         if self.made is None:
             assert self.error is not None
             raise self.error

@@ -361,25 +361,40 @@ class Program(Calls, KeepsLazy):
     def _run_now(self, op_type: str, given: tuple[Any, ...]) -> Any:
         return _eager_ops.run_taped(op_type, _values(given, op_type), given)
 
+    def wait(self) -> None:
+        """Waits until no thread runs what was recorded here."""
+        with self._lock:
+            pass
+
     def cut(self, reason: str) -> None:
         """Runs what was recorded, as far as somebody wants it."""
         with self._lock:
             step, inputs, made = self._step, self._inputs, self._made
             if step is None:
                 return
+            alive = [x for x in (ref() for ref in made) if x is not None]
+            for x in alive:  # before the next trace begins: its places are of this one
+                x.runs_in = self
+                x.program = None
             self._begin()
             if not step.depth:
                 return
             line = caller()
             self.traces.cuts[line, reason] += 1
             self.traces.counts["recorded"] += step.depth
-            alive = [x for x in (ref() for ref in made) if x is not None]
             if not alive and not step.must_run:
                 return
             with contextlib.ExitStack() as stack:
                 if not tf.executing_eagerly():
                     stack.enter_context(tf.init_scope())
-                self._execute(step, alive, inputs, line)
+                try:
+                    self._execute(step, alive, inputs, line)
+                except BaseException as error:
+                    for x in alive:
+                        if x.made is None and x.error is None:
+                            x.error = RuntimeError(f"Recorded ops did not run to the end: {error}")
+                        x.runs_in = None
+                    raise
 
     def _execute(self, step: Step, alive: list[Lazy], inputs: list[tf.Tensor], line: str) -> None:
         wanted = [x.place.number for x in alive]
@@ -393,7 +408,7 @@ class Program(Calls, KeepsLazy):
         finally:
             self.traces.time(compiled)
         for x in alive:
-            x.made, x.program = made[x.place.number], None
+            x.made, x.runs_in = made[x.place.number], None
         return None
 
     def _again(
@@ -410,11 +425,11 @@ class Program(Calls, KeepsLazy):
             compiled.leave_xla()
             made = compiled.run(inputs)
             for x in alive:
-                x.made, x.program = made[x.place.number], None
+                x.made, x.runs_in = made[x.place.number], None
             return
         if not nothing_was_written(step.path(), error):
             for x in alive:
-                x.error, x.program = error, None
+                x.error, x.runs_in = error, None
             raise error
         self._one_by_one(step, alive, inputs)
 
@@ -430,7 +445,8 @@ class Program(Calls, KeepsLazy):
         finally:
             for x in alive:
                 k = x.place.number
-                x.made, x.error, x.program = results[k] if k < len(results) else None, failed, None
+                x.made = results[k] if k < len(results) else None
+                x.error, x.runs_in = failed, None
 
 
 def _connected(
