@@ -522,9 +522,14 @@ def test_a_line_with_many_forms_runs_one_by_one():
 def test_xla_and_what_it_does_not_compile():
     def run():
         y = tf.reduce_sum(tf.tanh(X) * 2.0) + tf.cast(tf.unique(X).y[0], tf.float32)
-        return y * 2.0, tf.linalg.matvec(tf.eye(3), X)
+        image = tf.ones([1, 4, 4, 3]) * X
+        boxes = tf.image.draw_bounding_boxes(image, [[[0.1, 0.1, 0.5, 0.5]]], [[1.0, 2.0, 3.0]])
+        return y * 2.0, tf.linalg.matvec(tf.eye(3), X), boxes
 
     expected = run()
+    with Change() as change, tf_pfor.lazy(jit_compile=True):
+        run()
+    assert change.without_xla  # a box may be an error, so it is drawn if nobody wants it, too
     for _ in range(2):
         with tf_pfor.lazy(jit_compile=True):
             found = run()
@@ -560,6 +565,32 @@ def test_threads_do_not_see_each_other():
         thread.start()
         thread.join()
     equal(found[0], X * 3.0 + 1.0)
+
+
+def test_threads_that_share_values():
+    shared, errors = [X * 1.0], []
+
+    def work(k):
+        rng = np.random.default_rng(k)
+        try:
+            for step in range(20):
+                with tf_pfor.lazy():
+                    y = tf.tanh(X * float(k)) + float(step)
+                    shared.append(y)
+                    if rng.random() < 0.5:
+                        float(shared[rng.integers(len(shared))][0])
+                    z = y * y + 1.0
+                expected = tf.tanh(X * float(k)) + float(step)
+                equal([y, z], [expected, expected * expected + 1.0])
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
 
 
 def test_nothing_stays_alive():

@@ -14,7 +14,7 @@ from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED, EagerTensor
 from tf_pfor._tf._stacks import caller
 from tf_pfor.recording.calls import Calls
-from tf_pfor.recording.compiled import Compiled, nothing_was_written, one_by_one
+from tf_pfor.recording.compiled import nothing_was_written, one_by_one
 from tf_pfor.recording.following import CUT, EAGERLY, ByValue, found, step_of, value_of
 from tf_pfor.recording.forms import opened
 from tf_pfor.recording.gradients import follow_op
@@ -392,7 +392,7 @@ class Program(Calls, KeepsLazy):
                 except BaseException as error:
                     for x in alive:
                         if x.made is None and x.error is None:
-                            x.error = RuntimeError(f"Recorded ops did not run to the end: {error}")
+                            x.error = _lasting(error)
                         x.runs_in = None
                     raise
 
@@ -404,34 +404,18 @@ class Program(Calls, KeepsLazy):
         try:
             made = compiled.run(inputs)
         except Exception as error:
-            return self._again(step, alive, inputs, compiled, error)
+            if compiled.is_jit:  # XLA has no kernel of an op
+                self.traces.counts["not by XLA"] += 1
+                compiled.leave_xla()
+                return self._execute(step, alive, inputs, line)
+            if nothing_was_written(step.path(), error):
+                return self._one_by_one(step, alive, inputs)
+            raise
         finally:
             self.traces.time(compiled)
         for x in alive:
             x.made, x.runs_in = made[x.place.number], None
         return None
-
-    def _again(
-        self,
-        step: Step,
-        alive: list[Lazy],
-        inputs: list[tf.Tensor],
-        compiled: Compiled,
-        error: Exception,
-    ) -> None:
-        """Runs a trace whose function has failed."""
-        if compiled.is_jit:  # XLA has no kernel of an op
-            self.traces.counts["not by XLA"] += 1
-            compiled.leave_xla()
-            made = compiled.run(inputs)
-            for x in alive:
-                x.made, x.runs_in = made[x.place.number], None
-            return
-        if not nothing_was_written(step.path(), error):
-            for x in alive:
-                x.error, x.runs_in = error, None
-            raise error
-        self._one_by_one(step, alive, inputs)
 
     def _one_by_one(self, step: Step, alive: list[Lazy], inputs: list[tf.Tensor]) -> None:
         results: list[tf.Tensor] = []
@@ -477,6 +461,13 @@ def _form(x: tf.Tensor, items: Sequence[Any]) -> Any:
         if other is x:
             return "again", k
     return _eager_ops.form_of_input(x)
+
+
+def _lasting(error: BaseException) -> Exception:
+    """The error for values of a trace that has failed, or that somebody has interrupted."""
+    if isinstance(error, Exception):
+        return error
+    return RuntimeError(f"Recorded ops did not run to the end: {error!r}")
 
 
 def _is_plain(x: Sequence[Any]) -> bool:
