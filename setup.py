@@ -23,6 +23,9 @@ TEST = ["hypothesis>=6.100", "pytest>=8", "pytest-timeout>=2.3", "pytest-xdist>=
 # asks for an older TensorFlow: `pip install --no-deps tensorflow-privacy dp-accounting` beside
 # these.
 CLIENTS = ["keras-cv>=0.9", "tensorflow-probability>=0.25", "tf-keras>=2.16", "tf-quant-finance"]
+# Engines of data, for tests/project/test_engines.py and the page docs/many_machines.md.
+BEAM = ["apache-beam>=2.60"]
+ENGINES = [*BEAM, "datasets>=3", "pandas>=2", "pyarrow>=16", "pyspark>=4", "ray[data]>=2.40"]
 DOCS = ["furo>=2024.8.6", "myst-nb>=1.2", "myst-parser>=4.0", "sphinx>=7.4"]
 DEMO = ["matplotlib>=3.8", "scikit-learn>=1.4"]
 
@@ -44,9 +47,11 @@ setup(
         "cpu": [f"tensorflow-cpu{TENSORFLOW}"],
         "gpu": [f"tensorflow[and-cuda]{TENSORFLOW}"],
         "test": TEST,
+        "beam": BEAM,
         "clients": CLIENTS,
         "demo": DEMO,
         "docs": DOCS,
+        "engines": ENGINES,
         "jax": ["jax>=0.4.30"],  # tests/project/test_jax.py
         "tfp": ["tensorflow-probability>=0.24", "tf-keras>=2.16"],
         "lint": ["pyright[nodejs]==1.1.414", "ruff==0.17.6"],

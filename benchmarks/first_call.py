@@ -4,6 +4,9 @@ Each program has two ratios, with the gradients that it takes. One is the CPU se
 vectorize, divided by the seconds to trace the same function for one example. The other is the ops
 of the map, divided by the ops of one example (constants do not count). ``twice`` is the time for a
 body that is twice as long, divided by the time for the body: 2 is linear.
+
+``--programs`` measures the programs of ``tests/programs`` as well, plain and with a tape in the
+body. The programs here are those that cost most; those there are what users write.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,8 @@ import tensorflow as tf
 
 import tf_pfor
 from benchmarks import timing
+from tests.program_modes import with_gradients
+from tests.programs import ALL
 
 Fn = Callable[..., Any]
 RNG = np.random.default_rng(0)
@@ -124,7 +129,7 @@ def row_specs(elems: Any) -> Any:
         is_ragged = isinstance(x, tf.RaggedTensor)
         return tf.TensorSpec([None, *x.shape[2:]] if is_ragged else x.shape[1:], x.dtype)
 
-    return tuple(map(of, elems)) if isinstance(elems, tuple) else of(elems)
+    return tf.nest.map_structure(of, elems)
 
 
 # Name: the map, the function of one example, elements.
@@ -150,12 +155,23 @@ TWICE: dict[str, Fn] = {
 }
 
 
-def measured(name: str, rounds: int) -> dict[str, Any]:
+def of_users() -> dict[str, tuple[Fn, Fn, Any]]:
+    """The programs of ``tests/programs``, as ``PROGRAMS``."""
+    found: dict[str, tuple[Fn, Fn, Any]] = {}
+    for name, program in ALL.items():
+        body, variables = program.body()
+        for one, kind in (body, ""), (with_gradients(body, variables), ", tape"):
+            found[name + kind] = (mapped(one), one, program.rows(4))
+    return found
+
+
+def measured(name: str, programs: dict[str, tuple[Fn, Fn, Any]], rounds: int) -> dict[str, Any]:
     """The figures of a program."""
-    many, one, elems = PROGRAMS[name]
+    many, one, elems = programs[name]
+    autograph = name not in PROGRAMS
     contenders = {
-        "map": lambda: traced(many, elems),
-        "one": lambda: traced(one, row_specs(elems)),
+        "map": lambda: traced(many, elems, autograph),
+        "one": lambda: traced(one, row_specs(elems), autograph),
         **({"twice": lambda: traced(TWICE[name], elems)} if name in TWICE else {}),
     }
     times = timing.interleaved(contenders, seconds=0, least=rounds, clock=time.process_time)
@@ -168,29 +184,41 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
     }
 
 
-def traced(fn: Fn, args: Any) -> int:
+def traced(fn: Fn, args: Any, autograph: bool = False) -> int:
     """Traces a function anew; how many ops it has, constants apart, in all its functions."""
-    made = tf.function(lambda *a: fn(*a), autograph=False)
+    made = tf.function(lambda *a: fn(*a), autograph=autograph)
     graph = made.get_concrete_function(args).graph.as_graph_def()
     nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
     return sum(node.op != "Const" for node in nodes)
+
+
+def table(found: Sequence[dict[str, Any]]) -> str:
+    """The figures as a table, with their medians."""
+    rows = [
+        [r["program"], f"{r['time']:.1f}", f"{r['ops']:.1f}", r["twice"] and f"{r['twice']:.1f}"]
+        for r in found
+    ]
+    lines = [
+        timing.table([[x or "" for x in r] for r in rows], ["program", "time", "ops", "twice"])
+    ]
+    for key in ("time", "ops"):
+        values = [r[key] for r in found]
+        lines.append(f"{key}: median {statistics.median(values):.1f}, worst {max(values):.1f}")
+    return "\n".join(lines)
 
 
 def main() -> None:
     """Prints a table, and saves it."""
     parser = argparse.ArgumentParser("python -m benchmarks.first_call", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--programs", action="store_true", help="those of tests/programs, too")
     args = parser.parse_args()
-    found = [measured(name, args.rounds) for name in PROGRAMS]
-    rows = [
-        [r["program"], f"{r['time']:.1f}", f"{r['ops']:.1f}", r["twice"] and f"{r['twice']:.1f}"]
-        for r in found
-    ]
-    print(timing.table([[x or "" for x in r] for r in rows], ["program", "time", "ops", "twice"]))
-    for key in ("time", "ops"):
-        values = [r[key] for r in found]
-        print(f"{key}: median {statistics.median(values):.1f}, worst {max(values):.1f}")
+    found = [measured(name, PROGRAMS, args.rounds) for name in PROGRAMS]
+    print(table(found))
     timing.save("first_call", found)
+    if args.programs:
+        programs = of_users()
+        print(table([measured(name, programs, args.rounds) for name in programs]))
 
 
 if __name__ == "__main__":

@@ -77,6 +77,7 @@ from tf_pfor.derivatives.per_example import (
     per_example_gradients,
 )
 from tf_pfor.derivatives.products import jvp, linearize, vjp
+from tf_pfor.frontends.columns import column_function
 from tf_pfor.frontends.coverage import Coverage, coverage
 from tf_pfor.frontends.drop_in import disable_drop_in, drop_in, enable_drop_in
 from tf_pfor.frontends.loops import LoopRecord, LoopReport, OptimizedFunction, optimize
@@ -90,13 +91,14 @@ from tf_pfor.tracing.caching import CacheInfo, cache_info, clear_cache
 from tf_pfor.version import __version__
 
 if _typing.TYPE_CHECKING:
+    from tf_pfor import beam as beam
     from tf_pfor import keras as keras
 
 
 def __getattr__(name: str) -> _typing.Any:
-    """``tf_pfor.keras``, which imports Keras, is imported when it is first asked for."""
-    if name == "keras":
-        return _importlib.import_module("tf_pfor.keras")
+    """Modules that import Keras or Apache Beam are imported when they are first asked for."""
+    if name in ("beam", "keras"):
+        return _importlib.import_module(f"tf_pfor.{name}")
     raise AttributeError(f"module 'tf_pfor' has no attribute {name!r}")
 
 
@@ -135,6 +137,7 @@ __all__ = [
     "check",
     "clear_cache",
     "clipped_gradient_sum",
+    "column_function",
     "conjugate_gradient",
     "coverage",
     "custom_vmap",

@@ -146,3 +146,13 @@ def test_an_error_says_first_what_is_wrong(run):
     assert "test_row_windows.py" in first
     assert "Move its begin (tf.clip_by_value)" in first
     assert "[2 3 1 4]" in first
+
+
+def test_windows_of_text_are_gathered():
+    text = tf.strings.as_string(IMAGES[:2])
+    mapped = tf.function(
+        lambda x, at: tf_pfor.vectorized_map(lambda e: CROPS["range"](*e), (x, at))
+    )
+    expected = rows(CROPS["range"], text, AT[:2])
+    assert np.array_equal(mapped(text, AT[:2]), expected)
+    assert not used_kernels(mapped, text, AT[:2])

@@ -294,3 +294,27 @@ def test_two_implementations_of_one_name():
             tape.watch(x)
             y = chosen(x[0])
         tape.gradient(y, x)
+
+
+@pytest.mark.parametrize("cut", [4, 2])
+def test_two_tapes_around_a_conditional(cut):
+    """TensorFlow gives the results of both branches the shape of the first one."""
+
+    def body(row):
+        x, sign = row
+        with tf.GradientTape() as outer, tf.GradientTape() as inner:
+            outer.watch(x)
+            inner.watch(x)
+            made = tf.cond(sign > 0, lambda: x**3, lambda: x[:cut] ** 2)
+            y = tf.reduce_sum(made)
+        with outer:
+            total = tf.reduce_sum(inner.gradient(y, x) ** 2)
+        return outer.gradient(total, x)
+
+    rows = (tf.reshape(tf.range(12.0), [3, 4]), tf.constant([1.0, -1.0, 2.0]))
+    if cut == 2:
+        with pytest.raises(tf_pfor.NotVectorizableError, match=r"returns \(4,\), but .* \(2,\)"):
+            tf_pfor.vectorized_map(body, rows, fallback="error")
+    else:
+        found = tf_pfor.vectorized_map(body, rows, fallback="error")
+        assert_close(found, tf.stack([body((rows[0][i], rows[1][i])) for i in range(3)]))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
 from tf_pfor._tf import _graphs
+from tf_pfor._tf._evaluation import evaluated
 
 FuncGraph = _graphs.FuncGraph
 
@@ -130,3 +132,12 @@ def test_captures_are_watched():
 
     x = tf.random.normal([4, 300])
     assert slope(tf.ones([300]), x).numpy() == pytest.approx(x.numpy().sum(0), rel=1e-5)
+
+
+def test_numbers_of_an_op_that_stands_beside_one_that_is_left_out():
+    graph = FuncGraph("body")
+    with graph.as_default():
+        x = tf.compat.v1.placeholder(tf.float32, [3])
+        with graph.colocate_with(x.op):
+            numbers = tf.range(tf.constant(3)) + 1
+    np.testing.assert_array_equal(evaluated(numbers), [1, 2, 3])

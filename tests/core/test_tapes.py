@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tf_pfor._tf._functions import is_of_gradients
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
 X = tf.constant([[0.5, -1.0, 2.0], [1.5, 0.0, 1.0]])
@@ -115,3 +116,19 @@ def test_no_slices():
 def test_errors(run, error, text):
     with pytest.raises(error, match=text):
         run(*taped(fn, X))
+
+
+@pytest.mark.parametrize(
+    ("fn", "is_of_tensorflow"),
+    [
+        (lambda x: tf.raw_ops.Bincount(arr=[0, 1, 2], size=3, weights=x), True),
+        (lambda x: tf.custom_gradient(lambda x: (x + 1.0, lambda dy: dy[1 // 0]))(x), False),
+    ],
+)
+def test_errors_of_tensorflow_while_it_makes_gradients_are_known(fn, is_of_tensorflow):
+    with tf.Graph().as_default():
+        x = tf.compat.v1.placeholder(tf.float32, [3])
+        y = fn(x)
+        with pytest.raises((LookupError, ZeroDivisionError)) as caught:
+            tf.gradients(y, x)
+    assert is_of_gradients(caught.value) is is_of_tensorflow

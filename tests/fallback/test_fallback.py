@@ -1,6 +1,7 @@
 """The sequential loop for what no converter takes."""
 
 import contextlib
+import gc
 import warnings
 
 import numpy as np
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.comparisons import assert_close, gradient_of, in_threads
+from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor.core.regions import Region
 from tf_pfor.core.registry import REGISTRY
@@ -424,3 +426,42 @@ def test_quantized_numbers_in_a_loop_over_rows(dtype):
 def looped_map(fn, elems):
     with pytest.warns(tf_pfor.FallbackWarning):
         return tf_pfor.vectorized_map(fn, elems)
+
+
+# ---------------------------------------------------------------------------
+# Gradient functions of loops over rows
+# ---------------------------------------------------------------------------
+
+
+def slope_of(mapped, x):
+    return gradient_of(lambda: tf.reduce_sum(mapped(x) ** 2), x)
+
+
+def registered():
+    gc.collect()
+    return len(_tf.ops.gradient_registry.list())
+
+
+def test_gradients_are_forgotten_with_their_functions():
+    def trace():
+        mapped = tf.function(lambda x: tf_pfor.vectorized_map(BODIES["several"], x))
+        slope_of(mapped, rows(3))
+
+    trace()
+    before = registered()
+    for _ in range(3):
+        trace()
+    assert registered() == before
+
+
+def test_a_function_outlives_the_one_that_traced_it():
+    inner = tf.function(lambda x: tf_pfor.vectorized_map(BODIES["several"], x), autograph=False)
+    outer = tf.function(lambda x: inner(x) + 1.0, autograph=False)
+    x = rows(3)
+    outer(x)
+    del outer
+    gc.collect()
+    assert inner.experimental_get_tracing_count() == 1
+    expected = slope_of(lambda x: loop(BODIES["several"], x), x)
+    np.testing.assert_allclose(slope_of(inner, x), expected, 1e-5)
+    assert inner.experimental_get_tracing_count() == 1

@@ -439,6 +439,19 @@ def in_xla_context(graph: object) -> bool:
     return False
 
 
+def owner(graph: Any) -> Any:
+    """The graph of the function, or of the trial, that ``graph`` is a part of.
+
+    A function may be traced in another one, which it outlives: that is not its owner.
+    """
+    while type(graph) is not FuncGraph and getattr(graph, "name", "") != TRIAL:
+        outside = getattr(graph, "outer_graph", None)
+        if outside is None or not outside.building_function:
+            break
+        graph = outside
+    return graph
+
+
 def is_loop_body(graph: tf.Graph) -> bool:
     """Whether ``graph`` is a trip of a tf.while_loop: its inputs are what the loop carries."""
     return isinstance(graph, _control_flow_graphs.WhileBodyFuncGraph)

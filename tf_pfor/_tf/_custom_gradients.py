@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -78,25 +79,22 @@ def copied(
     """
     floats = [i for i, t in enumerate(op.outputs) if has_gradient(t)]
 
-    @tf.custom_gradient
-    def identity(*given: tf.Tensor) -> Any:
-        made = [tf.identity(t) for t in given]
-
-        def gradient(*upstream: tf.Tensor | None) -> list[tf.Tensor | None]:
-            graph, connected = traced(op, floats)
-            outside = {id(inside): t for t, inside in graph.captures}
-            explicit = iter(present(upstream, made))
-            values = [
-                _tf.captured(value_of(outside[id(t)])) if id(t) in outside else next(explicit)
-                for t in graph.inputs
-            ]
-            found = iter(copy(graph, values))
-            return [next(found) if connected[i] else None for i in floats]
-
-        return made, gradient
+    def gradient(given: Sequence[tf.Tensor], *upstream: tf.Tensor) -> list[tf.Tensor | None]:
+        graph, connected = traced(op, floats)
+        outside = {id(inside): t for t, inside in graph.captures}
+        explicit = iter(upstream)
+        values = [
+            _tf.captured(value_of(outside[id(t)])) if id(t) in outside else next(explicit)
+            for t in graph.inputs
+        ]
+        found = iter(copy(graph, values))
+        return [next(found) if connected[i] else None for i in floats]
 
     results = list(inputs)
-    for i, t in zip(floats, identity(*[inputs[i] for i in floats])):
+    made = attached(
+        lambda *given: list(map(tf.identity, given)), [inputs[i] for i in floats], gradient
+    )
+    for i, t in zip(floats, made):
         results[i] = t
     return results
 
@@ -134,16 +132,43 @@ def attached(
         known = present(upstream[:count], op.inputs[:count])
         return [*[None] * count, *gradient(op.inputs[count:], *known)]
 
-    # A SavedModel traces it with AutoGraph, which would convert what it calls here.
-    tf.RegisterGradient(name)(never_converted(back))
+    graph = tf.compat.v1.get_default_graph()
+    _register(name, back, _tf.owner(graph))
     protos = {
         "T": _tf.attr_value("list(type)", [t.dtype for t in tensors]),
         "_gradient_op_type": _tf.attr_value("string", name),
     }
-    graph = tf.compat.v1.get_default_graph()
     made = list(_graphs.add_op(graph, "IdentityN", tensors, protos, None).outputs)
     _tf.record.record_operation("IdentityN", made, tensors, functools.partial(back, None))
     for source, tensor in zip(tensors, made):
         if source.dtype in (tf.resource, tf.variant):
             _tf.copy_handle_data(source, tensor)
     return made[:count]
+
+
+def _register(name: str, back: Callable[..., Any], owner: Any) -> None:
+    """Registers a gradient function, as long as the graph lives that it belongs to.
+
+    TensorFlow keeps what is registered for ever, with all graphs that it reads. So the graph keeps
+    the function, and the registered function only looks there.
+    """
+    if not hasattr(owner, "_tf_pfor_gradients"):
+        owner._tf_pfor_gradients, owner._tf_pfor_names = {}, []
+        weakref.finalize(owner, _forget, owner._tf_pfor_names).atexit = False
+    owner._tf_pfor_gradients[name] = back
+    owner._tf_pfor_names.append(name)
+    graph = weakref.ref(owner)
+
+    # A SavedModel traces it with AutoGraph, which would convert what it calls here.
+    @tf.RegisterGradient(name)
+    @never_converted
+    def find(op: tf.Operation | None, *upstream: tf.Tensor | None) -> list[tf.Tensor | None]:
+        found = graph()
+        if found is None:
+            raise LookupError(f"'{name}' is a gradient of a function that was deleted.")
+        return list(found._tf_pfor_gradients[name](op, *upstream))
+
+
+def _forget(names: Sequence[str]) -> None:
+    for name in names:
+        _tf.ops.gradient_registry._registry.pop(name, None)

@@ -26,6 +26,8 @@ def evaluated(tensor: tf.Tensor) -> np.ndarray | None:
     nodes = [node for node in part.node if node.name in ops]
     del part.node[:]
     part.node.extend(nodes)
+    for node in part.node:  # where a node stands may be said by one that is left out
+        node.attr.pop("_class", None)
     with tf.init_scope():
         if not tf.executing_eagerly():
             return None

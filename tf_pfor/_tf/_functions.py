@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -89,6 +90,14 @@ def user_line_of(error: Exception) -> str:
     return "" if metadata is None else _tf.innermost(metadata.translated_stack[::-1])
 
 
+def is_of_gradients(error: Exception) -> bool:
+    """Whether TensorFlow raised an error, which no gradient function did, as it made gradients."""
+    frames = traceback.extract_tb(error.__traceback__)
+    names = [frame.name for frame in frames]
+    last = frames[-1].filename
+    return "_GradientsHelper" in names and _tf.is_machinery(last) and not _tf.is_own(last)
+
+
 def call_flat(
     concrete: Any, inputs: Sequence[tf.Tensor], captured: Sequence[tf.Tensor], is_compiled: bool
 ) -> Any:
@@ -101,11 +110,10 @@ def call_flat(
 
 
 def name_apart(source: tf.Graph, target: Any, attrs: Any) -> None:
-    """Gives a copied branch or loop functions of its own, where they call functions.
+    """Gives a copied branch or loop functions of its own.
 
-    TensorFlow gives the gradient of a branch a name made of the branch's, and each gradient of a
-    call a new name. The gradients of two copies that share a branch would be two functions of one
-    name, which it refuses.
+    TensorFlow names what a gradient makes of a branch after the branch. Of copies that share one it
+    would make two functions of one name, which it refuses.
 
     Args:
       source: the graph of the original.
@@ -114,25 +122,15 @@ def name_apart(source: tf.Graph, target: Any, attrs: Any) -> None:
     """
     for value in attrs.values():
         for function in (value.func, *value.list.func):
-            if function.name and _calls(source, function.name):
+            if function.name:
                 function.name = _apart(source, target, function.name)
-
-
-def _calls(source: tf.Graph, name: str) -> bool:
-    """Whether a function calls one, itself or in its branches and loops."""
-    found = _tf.find_function(source, name)
-    if not isinstance(found, _atomic.AtomicFunction):
-        return False
-    nodes = found.cached_definition.node_def
-    inside = [n for n in nodes if n.op in (*_tf.BRANCHES, *_tf.LOOPS)]
-    return any(n.op in _tf.CALLS for n in nodes) or any(
-        _calls(source, x) for n in inside for x in _tf.function_names(n.attr)
-    )
 
 
 def _apart(source: tf.Graph, target: Any, name: str) -> str:
     """The name of a copy of a function, which the target knows afterwards."""
     found = _tf.find_function(source, name)
+    if not isinstance(found, _atomic.AtomicFunction):
+        return name
     definition = type(found.cached_definition)()
     definition.CopyFrom(found.cached_definition)
     definition.signature.name = f"{name}_{_tf.ops.uid()}"
@@ -143,6 +141,7 @@ def _apart(source: tf.Graph, target: Any, name: str) -> str:
     made = _atomic.from_function_def(definition, found.function_type)
     names = {x for node in definition.node_def for x in _tf.function_names(node.attr)}
     made._children = [f for x in sorted(names) if (f := _tf.find_function(target, x)) is not None]
+    made._cached_graph = found._cached_graph
     target._add_function(made)
     return str(definition.signature.name)
 

@@ -34,6 +34,12 @@ def check_strategy(strategy: Any, per_replica: bool, jit_compile: Any, *, is_sho
         return
     if not isinstance(strategy, tf.distribute.Strategy):
         raise ArgumentTypeError(f"strategy must be a tf.distribute.Strategy, found {strategy!r}.")
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        raise ArgumentError(
+            "strategy is a ParameterServerStrategy, which has one replica: nothing would be split. "
+            "Expected: MirroredStrategy or MultiWorkerMirroredStrategy. Leave strategy out, and "
+            "schedule blocks of rows: coordinator.schedule(fn, args=(block,))."
+        )
     if jit_compile or is_shown:
         raise ArgumentError("strategy has neither jit_compile nor progress: leave them out.")
 
@@ -66,12 +72,14 @@ class Replica:
             return self._context.merge_call(_total, args=(x,))
         return self._context.all_reduce(tf.distribute.ReduceOp.SUM, x)
 
-    def joined(self, x: tf.Tensor) -> tf.Tensor:
-        """``x`` of all replicas, one behind the other along axis 0."""
+    def joined(self, x: tf.Tensor, rows: Dim) -> tf.Tensor:
+        """``x`` of all replicas, one behind the other along axis 0: so many rows together."""
         self._check()
         if self._is_local:
             return self._context.merge_call(_joined, args=(x,))
-        return self._context.all_gather(x, axis=0)
+        more = _is_nothing(x, rows)
+        made = self._context.all_gather(_with_one(x, more), axis=0)
+        return _without(made, x, rows, more)
 
     def _check(self) -> None:
         if tf.compat.v1.get_default_graph() is not self._graph:
@@ -87,6 +95,32 @@ def _total(strategy: Strategy, x: Nest) -> tf.Tensor:
 
 def _joined(strategy: Strategy, x: Nest) -> tf.Tensor:
     return tf.concat(strategy.experimental_local_results(x), 0)
+
+
+# A gather between machines of no element ends the process (TensorFlow 2.21): it gets one element.
+
+
+def _is_nothing(x: tf.Tensor, rows: Dim) -> Dim:
+    """1 if all replicas together have no element of ``x``, with so many rows; else 0."""
+    inner = x.shape[1:]
+    if isinstance(rows, int) and inner.is_fully_defined():
+        return int(rows * (inner.num_elements() or 0) == 0)
+    elements = tf.reduce_prod(tf.shape(x)[1:]) * tf.cast(rows, tf.int32)
+    return tf.cast(tf.equal(elements, 0), tf.int32)
+
+
+def _with_one(x: tf.Tensor, more: Dim) -> tf.Tensor:
+    """``x`` with one place more behind each axis, or as it is."""
+    if isinstance(more, int) and not more:
+        return x
+    return tf.pad(x, tf.fill([tf.rank(x), 2], more) * tf.constant([[0, 1]]))
+
+
+def _without(made: tf.Tensor, x: tf.Tensor, rows: Dim, more: Dim) -> tf.Tensor:
+    """The gathered tensor without the places that were added."""
+    if isinstance(more, int) and not more:
+        return made
+    return tf.slice(made, tf.zeros_like(tf.shape(x)), tf.concat([[rows], tf.shape(x)[1:]], 0))
 
 
 def run_distributed(
@@ -166,7 +200,9 @@ def _whole(strategy: Strategy, value: Nest, n: Dim, axis: int | None, position: 
                 f"Output {position} is ragged, which cannot be gathered from other machines. "
                 'Choose out_shapes="padded", or per_replica=True.'
             )
-        made = strategy.gather(value, 0)
+        more = _is_nothing(parts[0], n)
+        filled = strategy.run(lambda x: _with_one(x, more), args=(value,))
+        made = _without(strategy.gather(filled, 0), parts[0], n, more)
     else:
         made = tf.concat(parts, 0)
     if isinstance(made, tf.Tensor) and isinstance(n, int):

@@ -107,7 +107,7 @@ def vmap(
         call shows a bar (of tqdm, if that is installed) and is traced anew. A graph prints lines
         on stderr.
       strategy: a ``tf.distribute`` strategy whose replicas share the rows: each runs a part of
-        them. Collectives go over all rows. ``docs/distribution.md`` has more.
+        them. Collectives go over all rows. ``docs/many_machines.md`` has more.
       per_replica: whether results of a strategy stay as its replicas made them, as
         ``strategy.run`` returns them, instead of being gathered.
 

@@ -45,12 +45,17 @@ class PaddedRows:
 class Exchange(Protocol):
     """The other replicas of a distributed map, in each of which some of the iterations run."""
 
+    @property
+    def count(self) -> int:
+        """The number of replicas."""
+        ...
+
     def total(self, x: tf.Tensor) -> tf.Tensor:
         """The sum of ``x`` of all replicas."""
         ...
 
-    def joined(self, x: tf.Tensor) -> tf.Tensor:
-        """``x`` of all replicas, one behind the other along axis 0."""
+    def joined(self, x: tf.Tensor, rows: Dim) -> tf.Tensor:
+        """``x`` of all replicas, one behind the other along axis 0: so many rows together."""
         ...
 
 

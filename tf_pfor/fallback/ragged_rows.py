@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
+from tf_pfor._tf._custom_gradients import attached
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.errors import CannotVectorize, NotVectorizableError
 from tf_pfor.core.regions import Region
@@ -148,18 +149,14 @@ def of_first_order(gradient: tf.Tensor, own: tf.Operation | None) -> tf.Tensor:
     if own is None:
         return gradient
 
-    @tf.custom_gradient
-    def identity(x: tf.Tensor) -> Any:
-        def second(*_: object) -> Any:
-            raise NotVectorizableError(
-                f"tf.custom_gradient ({_tf.user_line(own) or 'line unknown'}) runs in a sequential "
-                "loop over the rows, and has no second derivative there: its gradient may not be "
-                "linear in what flows back"
-            )
+    def second(*_: object) -> Any:
+        raise NotVectorizableError(
+            f"tf.custom_gradient ({_tf.user_line(own) or 'line unknown'}) runs in a sequential "
+            "loop over the rows, and has no second derivative there: its gradient may not be "
+            "linear in what flows back"
+        )
 
-        return tf.identity(x), second
-
-    made = identity(gradient)
+    (made,) = attached(lambda x: [tf.identity(x)], [gradient], second)
     made.set_shape(gradient.shape)
     return made
 

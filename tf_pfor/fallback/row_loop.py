@@ -17,7 +17,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor._tf._custom_gradients import attached, has_gradient
-from tf_pfor._tf._functions import never_converted
+from tf_pfor._tf._functions import is_of_gradients, never_converted
 from tf_pfor.core.conversion import Conversion, Inputs
 from tf_pfor.core.emit import PLAIN, Dim
 from tf_pfor.core.errors import CannotVectorize, NotVectorizableError
@@ -218,6 +218,13 @@ def _emitting(walker: Conversion, make: Callable[[], Any]) -> Any:
         made = make()
     walker.emit.operations += graph.get_operations()[before:]
     return made
+
+
+_NO_GRADIENT = (
+    "TensorFlow cannot differentiate a loop over rows as often as the tapes around it ask for "
+    "({}). See the warning for what makes the map loop. Take the derivatives in the body, or "
+    "vectorize these ops."
+)
 
 
 # ---------------------------------------------------------------------------
@@ -428,13 +435,18 @@ class RowLoop:
             made[: len(outputs)] = map(like_the_first, arrays, [i] * len(outputs), made, outputs)
             return (following, *[a.write(i, t) for a, t in zip(arrays, made)])
 
-        _, *arrays = tf.while_loop(
-            lambda i, *_: i < trips,
-            step,
-            (tf.constant(0), *arrays),
-            maximum_iterations=trips,
-            parallel_iterations=1 if self.in_order else 10,
-        )
+        try:
+            _, *arrays = tf.while_loop(
+                lambda i, *_: i < trips,
+                step,
+                (tf.constant(0), *arrays),
+                maximum_iterations=trips,
+                parallel_iterations=1 if self.in_order else 10,
+            )
+        except Exception as error:
+            if not is_of_gradients(error):
+                raise
+            raise NotVectorizableError(_NO_GRADIENT.format(" ".join(str(error).split()))) from error
         return arrays
 
     def _gradient(

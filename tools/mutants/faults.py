@@ -36,8 +36,10 @@ class Fault:
     def rooms(self) -> list[str]:
         """Paths from the root of tests that are likely to see the fault."""
         path = pathlib.PurePath(self.file)
-        files = [f"tests/{path.parent.name}/test_{path.stem.strip('_')}.py"]
-        return [*files, *[f"tests/{folder}" for folder in (path.parent.name, path.parts[0])]]
+        # What is analysed are loops and branches, for the rules of control flow.
+        folder = "control_flow" if path.parent.name == "analysis" else path.parent.name
+        files = [f"tests/{folder}/test_{path.stem.strip('_')}.py"]
+        return [*files, *[f"tests/{name}" for name in (folder, path.parts[0])]]
 
     def is_there(self, package: pathlib.Path) -> bool:
         """Whether the file has the text, once."""

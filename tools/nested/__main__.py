@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import collections
+import gc
 import os
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import tf_pfor
 from tools.nested.outcome import mode_of, outcome
 from tools.nested.programs import program
 
@@ -28,6 +30,8 @@ def main() -> None:
         if time.monotonic() - begun > args.seconds:
             break
         sign, why = outcome(seed, args.depth, args.maps)
+        tf_pfor.clear_cache()
+        gc.collect()  # graphs are cycles, of 60 MB a program
         signs[sign] += 1
         if sign != "yes":
             said = program(seed, args.depth, args.maps)[0]

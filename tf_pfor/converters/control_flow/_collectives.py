@@ -48,7 +48,8 @@ def convert(call: Call, args: list[Value]) -> Value | tf.Tensor:
     if exchange is None:
         return _moved(call, rows, what, loop.length)
     with call.emit.graph.as_default():  # of all rows, and then of the rows that are here
-        joined, total = exchange.joined(rows), loop.total
+        total = loop.total
+        joined = exchange.joined(rows, total)
         joined.set_shape([total if isinstance(total, int) else None, *rows.shape[1:]])
         whole = _moved(call, joined, what, total)
         return _rows_here(call, whole) if isinstance(whole, tf.Tensor) else whole
@@ -77,17 +78,19 @@ def _over_replicas(call: Call, x: Value, what: Collective) -> Value:
     """A reduction in each replica, and then over the replicas."""
     loop, block = call.loop, call.loop.block
     assert block is not None
-    assert block.exchange is not None
+    exchange = block.exchange
+    assert exchange is not None
     with call.emit.graph.as_default():
         if what.kind in ("pmax", "pmin"):
             own = call.emit(_REDUCTIONS[what.kind], call.stacked(x), np.int32(0))
-            made = call.emit(_REDUCTIONS[what.kind], block.exchange.joined(own[None]), np.int32(0))
+            joined = exchange.joined(own[None], exchange.count)
+            made = call.emit(_REDUCTIONS[what.kind], joined, np.int32(0))
             return call.like(made, Unstacked)
         if x.is_stacked:
             own = call.emit("Sum", x.tensor, np.int32(0))
         else:
             own = x.tensor * tf.cast(loop.length_tensor, x.dtype)
-        made = block.exchange.total(own)
+        made = exchange.total(own)
         made.set_shape(own.shape)
         if what.kind == "pmean":
             made = made / tf.cast(block.total, made.dtype)

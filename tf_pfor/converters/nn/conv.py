@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
+from tf_pfor._tf._custom_gradients import attached
 from tf_pfor.converters.math._families import fold_batch, table
 from tf_pfor.converters.nn import filter_gradients as fg
 from tf_pfor.converters.nn._channels import (
@@ -168,18 +169,20 @@ def _by_row(call: Call, make: Callable[..., tf.Tensor], *inputs: Value) -> Any:
         return make(call, *inputs)
     varying = [v for v in inputs if v.is_stacked]
 
-    @tf.custom_gradient
-    def run(*tensors: tf.Tensor) -> Any:
+    def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
         supply = iter(tensors)
         given = [
             Value.stacked(next(supply)).with_inner_shape(v.inner_shape) if v.is_stacked else v
             for v in inputs
         ]
-        return make(call, *given), lambda g: _gradients_of_row(call, inputs, tensors, g)
+        return [make(call, *given)]
+
+    def gradient(tensors: Sequence[tf.Tensor], upstream: tf.Tensor) -> list[tf.Tensor]:
+        return _gradients_of_row(call, inputs, tensors, upstream)
 
     before = len(graph.get_operations())
     with graph.as_default():
-        made = run(*(v.tensor for v in varying))
+        (made,) = attached(run, [v.tensor for v in varying], gradient)
     call.emit.operations += graph.get_operations()[before:]
     return call.like(made)
 

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._custom_gradients import attached
 from tf_pfor.core.accesses import READS, Accesses, Update, accesses
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import Refused
@@ -156,12 +157,11 @@ def _like_read(rows: tf.Tensor, start: tf.Tensor, is_stacked: bool = True) -> tf
     if not (rows.dtype.is_floating or rows.dtype.is_complex):
         return rows
 
-    @tf.custom_gradient
-    def read(_: tf.Tensor) -> Any:
-        whole = tf.identity(rows)
-        return whole, lambda upstream: tf.reduce_sum(upstream, 0) if is_stacked else upstream
+    def gradient(_: Sequence[tf.Tensor], upstream: tf.Tensor) -> list[tf.Tensor]:
+        return [tf.reduce_sum(upstream, 0) if is_stacked else upstream]
 
-    return read(start)
+    (read,) = attached(lambda _: [tf.identity(rows)], [start], gradient)
+    return read
 
 
 # ---------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Benchmarks of more than one process: engines of data, meshes, and requests."""

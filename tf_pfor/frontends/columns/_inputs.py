@@ -1,0 +1,358 @@
+"""Columns of NumPy, Arrow, pandas or Python lists as batches of tensors.
+
+A column whose cells have one shape is a tensor, [n, ...]. A column of lists is a RaggedTensor. A
+column of arrays of different shapes is padded, and its sizes go along (``Uneven``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Sequence, Sized
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor._tf._types import RAGGED
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.frontends.columns._cells import dense_cells
+from tf_pfor.frontends.data._elements import Uneven
+
+Column: TypeAlias = Any
+"""A column in the form of some engine, or the tensors that it became."""
+Module: TypeAlias = Any
+"""A module that is not imported here, as pyarrow is optional."""
+Spec = tf.TensorSpec | tf.RaggedTensorSpec
+"""The shape and dtype of one cell."""
+
+
+def tensors(column: Column, name: str, spec: Spec | None = None) -> Column:
+    """A column as a batch for ``vmap``: a Tensor, a RaggedTensor or an ``Uneven``.
+
+    Args:
+      column: a NumPy array, an Arrow array, a pandas Series, or a list of cells.
+      name: its name, for messages.
+      spec: the shape and dtype of one cell, where the user gave them.
+
+    Raises:
+      ArgumentError: if cells are missing, or do not have the shape that ``spec`` says.
+      ArgumentTypeError: if cells have a type that no tensor has.
+    """
+    if spec is None:
+        return _Reader(name, None).read(column)
+    is_empty = isinstance(column, (list, tuple)) and not column
+    made = _none(spec) if is_empty else _Reader(name, _dtype(spec)).read(column)
+    return _fitted(made, name, spec)
+
+
+def size_of(batch: Column) -> int:
+    """The number of rows of what ``tensors`` made."""
+    if isinstance(batch, Uneven):
+        return size_of(batch.tensor)
+    return int(batch.nrows()) if isinstance(batch, tf.RaggedTensor) else int(batch.shape[0])
+
+
+def _dtype(spec: Column) -> Any:
+    return spec.dtype
+
+
+def _none(spec: Column) -> Column:
+    """No cells at all: a list of none does not know their shape."""
+    if isinstance(spec, tf.TensorSpec):
+        return tf.zeros([0, *[size or 0 for size in spec.shape]], spec.dtype)
+    inner = [size or 0 for size in spec.shape[spec.ragged_rank + 1 :]]
+    splits = [tf.zeros([1], tf.int64)] * (spec.ragged_rank + 1)
+    return RAGGED.from_nested_row_splits(tf.zeros([0, *inner], spec.dtype), splits)
+
+
+class _Reader:
+    """Reads one column.
+
+    Attributes:
+      name: its name, for messages.
+      dtype: the dtype of its elements, where the user gave it.
+    """
+
+    def __init__(self, name: str, dtype: tf.DType | None):
+        self.name, self.dtype = name, dtype
+
+    def read(self, column: Column) -> Column:
+        """A column of any form."""
+        arrow, pandas = sys.modules.get("pyarrow"), sys.modules.get("pandas")
+        if arrow is not None and isinstance(column, (arrow.Array, arrow.ChunkedArray)):
+            return self._of_arrow(column, arrow)
+        if pandas is not None and isinstance(column, pandas.Series):
+            column = column.to_numpy()
+        if isinstance(column, (tf.Tensor, tf.RaggedTensor)):
+            return column
+        if isinstance(column, np.ndarray) and column.ndim and column.dtype.kind != "O":
+            return self._leaf(column)
+        if isinstance(column, (list, tuple)) or (isinstance(column, np.ndarray) and column.ndim):
+            return self._of_cells([*column])
+        raise ArgumentTypeError(
+            f"Column {self.name!r} is a {type(column).__name__}, expected a NumPy array with rows, "
+            "an Arrow array, a pandas Series or a list of cells. Convert it first."
+        )
+
+    def _of_cells(self, cells: Sequence[Column]) -> Column:
+        """A list of cells: numbers, texts, arrays, or lists of such."""
+        missing = sum(cell is None for cell in cells)
+        if missing:
+            raise self._missing(missing)
+        kinds = {_kind(cell) for cell in cells}
+        if len(kinds) > 1:
+            raise ArgumentTypeError(
+                f"Column {self.name!r} has cells of different types: {', '.join(sorted(kinds))}. "
+                "Expected: all numbers, all texts, all lists or all arrays."
+            )
+        kind = kinds.pop() if kinds else "nothing"
+        if kind == "list":
+            return self._nested(cells)
+        if kind == "array":
+            return self._of_arrays([np.asarray(cell) for cell in cells])
+        if kind == "nothing" and self.dtype is None:
+            raise ArgumentError(
+                f"Column {self.name!r} has no element in this batch, so that its dtype is unknown. "
+                "Give the spec of a cell, such as tf.TensorSpec([None], tf.int64): columns= of "
+                "column_function, spec= of tf_pfor.beam.Map."
+            )
+        return self._leaf(_flat(cells, kind))
+
+    def _nested(self, cells: Sequence[Sized]) -> Column:
+        """Lists, whose elements are cells again."""
+        splits = np.cumsum([0, *map(len, cells)])
+        flat: list[Column] = [*itertools.chain.from_iterable(map(_items, cells))]
+        inner = self._of_cells(flat)
+        if isinstance(inner, Uneven):
+            raise ArgumentTypeError(
+                f"Column {self.name!r} has lists of arrays of different shapes. Expected: lists of "
+                "numbers or texts, lists of such lists, or one array in each cell."
+            )
+        return RAGGED.from_row_splits(inner, splits, validate=False)
+
+    def _of_arrays(self, arrays: list[np.ndarray]) -> Column:
+        """One array in each cell: stacked if they have one shape."""
+        shapes = {a.shape for a in arrays}
+        if len(shapes) == 1:
+            return self._leaf(np.stack(arrays))
+        ranks = {len(shape) for shape in shapes}
+        if len(ranks) > 1:
+            raise ArgumentError(
+                f"Column {self.name!r} has arrays with different numbers of axes: {sorted(ranks)}. "
+                "Expected: arrays with one number of axes."
+            )
+        if ranks == {1}:
+            splits = np.cumsum([0, *map(len, arrays)])
+            return RAGGED.from_row_splits(
+                self._leaf(np.concatenate(arrays)), splits, validate=False
+            )
+        return padded(arrays, self._leaf(np.concatenate([a.ravel() for a in arrays])))
+
+    def _of_arrow(self, column: Column, arrow: Module) -> Column:
+        """An Arrow array: lists keep their offsets, and no Python object is made for a number."""
+        if isinstance(column, arrow.ChunkedArray):
+            column = (
+                arrow.concat_arrays(column.chunks)
+                if column.chunks
+                else arrow.nulls(0).cast(column.type)
+            )
+        types, kind = arrow.types, column.type
+        if column.null_count:
+            raise self._missing(column.null_count)
+        if types.is_dictionary(kind):
+            return self._of_arrow(column.dictionary_decode(), arrow)
+        if isinstance(kind, arrow.BaseExtensionType):
+            if hasattr(column, "to_numpy_ndarray"):
+                return self._leaf(column.to_numpy_ndarray())
+            if hasattr(kind, "to_pandas_dtype") and hasattr(column, "to_numpy"):
+                return self.read(column.to_numpy(zero_copy_only=False))
+            return self._of_arrow(column.storage, arrow)
+        if types.is_fixed_size_list(kind):
+            inner, count = self._of_arrow(column.flatten(), arrow), kind.list_size
+            if isinstance(inner, tf.RaggedTensor):
+                return RAGGED.from_uniform_row_length(inner, count, len(column))
+            return tf.reshape(inner, [len(column), count, *inner.shape[1:]])
+        if types.is_list(kind) or types.is_large_list(kind):
+            offsets = column.offsets.to_numpy().astype(np.int64)
+            inner = self._of_arrow(column.flatten(), arrow)
+            return RAGGED.from_row_splits(inner, offsets - offsets[0], validate=False)
+        if types.is_string(kind) or types.is_large_string(kind):
+            column = column.cast(arrow.large_binary())
+        elif not (types.is_primitive(kind) or types.is_binary(kind) or types.is_large_binary(kind)):
+            raise self._no_tensor(f"Arrow type {kind}")
+        return self._leaf(column.to_numpy(zero_copy_only=False))
+
+    def _leaf(self, array: np.ndarray) -> tf.Tensor:
+        """A dense array of numbers or texts."""
+        kind, wanted = array.dtype.kind, self.dtype
+        first = array.reshape(-1)[0] if array.size else b""
+        if kind in "mM" or (kind not in "biufcSUO" and self._unknown(array)):
+            raise self._no_tensor(f"dtype {array.dtype}")
+        if kind == "O" and not isinstance(first, (str, bytes)):
+            raise self._no_tensor(f"cells of type {type(first).__name__}")
+        is_text = kind in "SUO"
+        if wanted is None:
+            return tf.constant(array, tf.string if is_text else None)
+        if not array.size:
+            return tf.zeros(array.shape, wanted)
+        if is_text or wanted == tf.string:
+            fits = is_text and wanted == tf.string
+        else:
+            fits = np.can_cast(array.dtype, wanted.as_numpy_dtype, "same_kind")
+        if not fits:
+            raise ArgumentError(
+                f"Column {self.name!r} has elements of dtype {array.dtype}, expected "
+                f"{wanted.name}, as the spec of a cell says. Convert it first, or change the spec."
+            )
+        return tf.constant(array if is_text else array.astype(wanted.as_numpy_dtype), wanted)
+
+    def _unknown(self, array: np.ndarray) -> bool:
+        try:
+            tf.as_dtype(array.dtype)  # bfloat16 and others, which NumPy does not know itself
+        except TypeError:
+            return True
+        return False
+
+    def _missing(self, count: int) -> ArgumentError:
+        return ArgumentError(
+            f"Column {self.name!r} has {count} missing values in this batch, and a tensor has "
+            "none. Fill or drop them before (fill_null, fillna, filter)."
+        )
+
+    def _no_tensor(self, found: str) -> ArgumentTypeError:
+        return ArgumentTypeError(
+            f"Column {self.name!r} has {found}, expected numbers, bools, texts or lists of these. "
+            "Convert it first, or leave it out: columns=[...] names the columns that are read."
+        )
+
+
+def padded(arrays: Sequence[np.ndarray], flat: tf.Tensor) -> Uneven:
+    """Arrays of different shapes, one behind the other in ``flat``, as a padded batch."""
+    sizes = np.array([a.shape for a in arrays])
+    values = np.asarray(flat.numpy())
+    shape = [len(arrays), *sizes.max(0).tolist()]
+    made = np.full(shape, b"" if values.dtype == object else 0, values.dtype)
+    ends = np.cumsum(sizes.prod(1))
+    for row, part, of_row in zip(made, np.split(values, ends[:-1]), sizes):
+        row[tuple(map(slice, of_row))] = part.reshape(of_row)
+    axes = [int(axis) for axis in np.flatnonzero(sizes.min(0) < sizes.max(0))]
+    return Uneven(tf.constant(made), tf.constant(sizes, tf.int32), {k: () for k in axes})
+
+
+def _kind(cell: Column) -> str:
+    if isinstance(cell, (str, bytes)):
+        return "text"
+    if isinstance(cell, (list, tuple)) or (
+        isinstance(cell, np.ndarray) and cell.ndim == 1 and cell.dtype.kind == "O"
+    ):
+        return "list"
+    if isinstance(cell, np.ndarray) or (hasattr(cell, "__array__") and np.ndim(cell)):
+        return "array"
+    return (
+        "number"
+        if isinstance(cell, (bool, int, float, complex, np.generic))
+        else (type(cell).__name__)
+    )
+
+
+def _items(cell: Column) -> Sequence[Column]:
+    return cell
+
+
+def _flat(cells: Sequence[Column], kind: str) -> np.ndarray:
+    """Cells that are no arrays, as an array; texts and other objects are kept as they are."""
+    if kind in ("number", "nothing"):
+        return np.asarray(cells)
+    made = np.empty(len(cells), object)
+    made[:] = cells
+    return made
+
+
+# ---------------------------------------------------------------------------
+# Shapes that the user gave
+# ---------------------------------------------------------------------------
+
+
+def _fitted(made: Column, name: str, spec: Spec) -> Column:
+    """A column in the form that the spec of a cell says."""
+    if isinstance(made, tf.RaggedTensor) and not made.flat_values.shape.num_elements():
+        made = _deeper(made, spec)
+    if isinstance(spec, tf.RaggedTensorSpec):
+        ragged: Column = spec
+        if isinstance(made, tf.RaggedTensor) and made.ragged_rank == ragged.ragged_rank + 1:
+            return made
+        raise _misfit(made, name, spec)
+    shape = spec.shape
+    inner = _inner_rank(made)
+    if shape.rank is None or inner != shape.rank:
+        raise _misfit(made, name, spec)
+    if shape.is_fully_defined():
+        return _dense(made, name, spec)
+    is_list = isinstance(made, tf.RaggedTensor) and made.ragged_rank == 1 and shape[0] is None
+    if is_list and shape[1:].is_compatible_with(made.shape[2:]):
+        return made
+    if isinstance(made, tf.Tensor) and shape.rank == 1:
+        return RAGGED.from_tensor(made)
+    try:
+        return _uneven(made, spec)
+    except ValueError as why:
+        raise _misfit(made, name, spec) from why
+
+
+def _deeper(made: tf.RaggedTensor, spec: Spec) -> Column:
+    """Lists without elements as deep as the spec says: they do not know it themselves."""
+    if isinstance(spec, tf.RaggedTensorSpec):
+        ragged: Column = spec
+        splits = [*made.nested_row_splits]
+        splits += [tf.zeros([1], tf.int64)] * (ragged.ragged_rank + 1 - len(splits))
+        return RAGGED.from_nested_row_splits(_none(spec).flat_values, splits)
+    if made.ragged_rank == 1 and spec.shape.rank and spec.shape[0] in (0, None):
+        return tf.zeros([size_of(made), *[size or 0 for size in spec.shape]], spec.dtype)
+    return made
+
+
+def _inner_rank(made: Column) -> int:
+    tensor = made.tensor if isinstance(made, Uneven) else made
+    return tensor.shape.rank - 1
+
+
+def _dense(made: Column, name: str, spec: tf.TensorSpec) -> tf.Tensor:
+    if isinstance(made, tf.RaggedTensor):
+        sizes: list[Any] = [*spec.shape]
+        levels = [splits.numpy() for splits in made.nested_row_splits]
+        fits = all(np.all(np.diff(splits) == size) for splits, size in zip(levels, sizes))
+        if fits and made.flat_values.shape[1:].as_list() == sizes[len(levels) :]:
+            return tf.reshape(made.flat_values, [size_of(made), *sizes])
+    if isinstance(made, tf.Tensor) and made.shape[1:].is_compatible_with(spec.shape):
+        return made
+    raise _misfit(made, name, spec)
+
+
+def _uneven(made: Column, spec: tf.TensorSpec) -> Uneven:
+    """Cells with some sizes that differ, as the spec says.
+
+    Raises:
+      ValueError: if they do not fit.
+    """
+    if isinstance(made, tf.RaggedTensor):
+        made = padded(dense_cells(made), made.flat_values) if size_of(made) else made.to_tensor()
+    if isinstance(made, tf.Tensor):
+        sizes = tf.tile(tf.shape(made)[tf.newaxis, 1:], [size_of(made), 1])
+        made = Uneven(made, sizes, {})
+    given = made.tensor.shape.as_list()[1:]
+    known = [None if k in made.axes else given[k] for k in range(len(given))]
+    if not spec.shape.is_compatible_with(known):
+        raise ValueError("shapes differ")
+    wanted = spec.shape.as_list()
+    if any(k is not None and size is None for k, size in zip(wanted, known)):
+        raise ValueError("sizes differ")
+    return Uneven(made.tensor, made.sizes, {k: () for k, s in enumerate(wanted) if s is None})
+
+
+def _misfit(made: Column, name: str, spec: Spec) -> ArgumentError:
+    tensor = made.tensor if isinstance(made, Uneven) else made
+    return ArgumentError(
+        f"Column {name!r} has cells of shape {tensor.shape[1:]} in this batch (None: it differs), "
+        f"expected {spec}. Give the shape that all cells have, with None where it differs."
+    )
