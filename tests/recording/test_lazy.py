@@ -92,6 +92,7 @@ def test_dead_values_are_not_made():
         lambda y: tf.io.serialize_tensor(y).numpy(),
         lambda y: tf.make_ndarray(tf.make_tensor_proto(y)).tolist(),
         lambda y: tf.get_static_value(y).tolist(),
+        lambda y: np.from_dlpack(y).tolist(),
     ],
 )
 def test_what_asks_for_values(asked):
@@ -489,6 +490,21 @@ def test_a_steady_loop_compiles_once(jit):
     assert first.misses <= 2
     assert rest.misses == 0
     np.testing.assert_allclose(found, [1.0, 1.0], atol=0.2)
+
+
+def test_equal_programs_at_two_lines_are_compiled_once():
+    def run(x):
+        with tf_pfor.lazy():
+            y = tf.sin(x) * 0.25 + x
+        return y
+
+    with Change() as first:
+        expected = run(X)
+    with Change() as change, tf_pfor.lazy():
+        y = tf.sin(X) * 0.75 + X
+    assert (first.misses, change.misses, change.hits) == (1, 0, 1)
+    equal(run(X), expected)
+    equal(y, tf.sin(X) * 0.75 + X)
 
 
 def test_a_loop_without_a_mark_is_cut_where_it_began():

@@ -122,6 +122,12 @@ class Lazy(Deferred):
     def __format__(self, spec: str) -> str:
         return format(self.tensor("format"), spec)
 
+    def __dlpack__(self, **options: object) -> Any:
+        return getattr(self.tensor("DLPack"), "__dlpack__")(**options)  # noqa: B009
+
+    def __dlpack_device__(self) -> Any:
+        return getattr(self.tensor("DLPack"), "__dlpack_device__")()  # noqa: B009
+
     def __getattr__(self, name: str) -> Any:
         if (
             name in ("op", "graph")
