@@ -216,6 +216,27 @@ def test_functions_with_state_run_by_themselves():
     assert len(traces) == 2  # for a tensor, and for 1.0
 
 
+def test_functions_that_read_variables_among_writes():
+    v = tf.Variable(tf.zeros([3]))
+    shifted = tf.function(lambda x: x + v * 1.0)
+
+    def run():
+        v.assign(tf.zeros([3]))
+        found = []
+        for k in range(10):
+            v.assign_add(X * float(k))
+            found.append(shifted(X))
+            v.assign(v * 0.5)
+            found += [shifted(X * 2.0), shifted(X * 3.0)]
+        return found
+
+    expected = run()
+    for _ in range(2):
+        with tf_pfor.lazy():
+            found = run()
+        equal(found, expected)
+
+
 def test_scopes_in_scopes_functions_and_maps():
     with tf_pfor.lazy():
         y = X * 2.0

@@ -149,7 +149,10 @@ def step_of(
             return EAGERLY
     if kind.results is None or any(spec.dtype in _HANDLES for spec in kind.results):
         return EAGERLY
-    if before.writes and kind.may_fail:
+    # A function captures variables by itself, so TensorFlow cannot order it among writes.
+    if before.writes and (kind.may_fail or kind.reads_variables):
+        return CUT
+    if kind.writes and before.reads_variables:
         return CUT
     reads: list[int] = []
     takes: list[tuple[int, tf.DType | None]] = []

@@ -80,6 +80,7 @@ class Step:
       form: a number, equal for equal traces that began at other lines.
       line: the user's line, where the call was first made.
       writes: whether this call, or one before it, writes a variable.
+      reads_variables: whether this call, or one before it, is of a function that has variables.
       must_run: whether this call, or one before it, writes or may fail.
     """
 
@@ -95,6 +96,7 @@ class Step:
         "must_run",
         "places",
         "reads",
+        "reads_variables",
         "results",
         "takes",
         "varying",
@@ -124,6 +126,8 @@ class Step:
         self.first = 0 if before is None else before.first + len(before.results)
         self.depth = 0 if before is None else before.depth + 1
         self.writes = before is not None and (before.writes or bool(kind and kind.writes))
+        of_function = bool(kind and kind.reads_variables)
+        self.reads_variables = of_function or (before is not None and before.reads_variables)
         fails = bool(kind and kind.may_fail)
         self.must_run = before is not None and (before.must_run or fails or self.writes)
 
