@@ -7,6 +7,7 @@ while a thread catches; for other threads the replacements only pass on what the
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -248,6 +249,13 @@ def _as_traced(executor: str) -> tuple[Any, ...]:
 
 _AS_TRACED = _as_traced("")
 _IN_ONE_THREAD = _as_traced("SINGLE_THREADED_EXECUTOR")
+
+
+@functools.cache
+def only_device() -> str:
+    """The device of all tensors, where there is only one; else ""."""
+    is_only = len(tf.config.list_logical_devices()) == 1
+    return tf.constant(0).device if is_only else ""
 
 
 def constant_of(x: Value) -> Any:

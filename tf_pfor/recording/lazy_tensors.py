@@ -76,7 +76,7 @@ class Lazy(Deferred):
     @property
     def device(self) -> str:
         """The device where the value is."""
-        return self.tensor("device").device
+        return _eager_ops.only_device() or self.tensor("device").device
 
     def set_shape(self, shape: tf.TensorShape) -> None:
         """Checks what the caller knows: the whole shape is known already."""

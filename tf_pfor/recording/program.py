@@ -45,6 +45,7 @@ class Program(Calls, KeepsLazy):
         self.jit = jit
         self._lock = threading.RLock()
         self._thread = _eager_ops.thread_state()
+        self._devices = {"", None, _eager_ops.only_device()}  # choices that change nothing
         self._begin()
 
     def _begin(self) -> None:
@@ -62,7 +63,8 @@ class Program(Calls, KeepsLazy):
     def op(self, op_type: str, given: tuple[Any, ...]) -> Any:
         """Records an op."""
         facts = op_type_of(op_type)
-        if facts is None or self._thread.device_name or self._thread.op_callbacks:
+        thread = self._thread
+        if facts is None or thread.device_name not in self._devices or thread.op_callbacks:
             return self._run(op_type, given)
         known, count = self._known, facts.count
         key: list[Any] = [op_type]
