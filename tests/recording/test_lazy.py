@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tf_pfor._tf import _eager_ops
+from tf_pfor.recording.compiled import Compiled
 
 X = tf.constant([0.5, -1.0, 2.0])
 
@@ -275,6 +276,26 @@ def test_an_error_names_its_line_and_what_came_before_has_happened():
         equal(before, X * 2.0)
         assert float(v) == 2.0
         equal(before + v, X * 2.0 + 2.0)
+
+
+def test_an_error_after_a_write_leaves_no_wrong_value(monkeypatch):
+    run = Compiled.run
+
+    def failing(self, inputs):
+        run(self, inputs)
+        raise tf.errors.ResourceExhaustedError(None, None, "no memory")
+
+    v = tf.Variable(1.0)
+    with tf_pfor.lazy():
+        v.assign_add(1.0)
+        y = v + 1.0
+        with monkeypatch.context() as patch:
+            patch.setattr(Compiled, "run", failing)
+            with pytest.raises(tf.errors.ResourceExhaustedError, match=r"test_lazy.py:\d+"):
+                float(y)
+        with pytest.raises(tf.errors.ResourceExhaustedError):
+            float(y)
+    assert float(v) == 2.0  # the write has happened, and does not happen again
 
 
 def test_errors_at_the_end_of_the_scope():

@@ -14,7 +14,7 @@ from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED, EagerTensor
 from tf_pfor._tf._stacks import caller
 from tf_pfor.recording.calls import Calls
-from tf_pfor.recording.compiled import nothing_was_written, one_by_one
+from tf_pfor.recording.compiled import nothing_was_written, one_by_one, with_line
 from tf_pfor.recording.following import CUT, EAGERLY, ByValue, found, step_of, value_of
 from tf_pfor.recording.forms import opened
 from tf_pfor.recording.gradients import follow_op
@@ -412,7 +412,10 @@ class Program(Calls, KeepsLazy):
                 return self._execute(step, alive, inputs, line)
             if nothing_was_written(step.path(), error):
                 return self._one_by_one(step, alive, inputs)
-            raise
+            lasting = with_line(error, "One of the ops", f"{step.path()[0].line} or later")
+            for x in alive:
+                x.error, x.runs_in = lasting, None
+            raise lasting from error
         finally:
             self.traces.time(compiled)
         for x in alive:
