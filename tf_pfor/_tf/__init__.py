@@ -439,7 +439,7 @@ def in_xla_context(graph: object) -> bool:
     return False
 
 
-def owner(graph: Any) -> Any:
+def owner(graph: tf.Graph) -> tf.Graph:
     """The graph of the function, or of the trial, that ``graph`` is a part of.
 
     A function may be traced in another one, which it outlives: that is not its owner.
@@ -457,7 +457,7 @@ def is_loop_body(graph: tf.Graph) -> bool:
     return isinstance(graph, _control_flow_graphs.WhileBodyFuncGraph)
 
 
-def in_while(graph: Any) -> bool:
+def in_while(graph: tf.Graph | None) -> bool:
     """True in the body of a while loop that is being made, also in a branch of it."""
     while graph is not None:
         if is_loop_body(graph):

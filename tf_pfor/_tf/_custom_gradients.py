@@ -13,6 +13,8 @@ from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor._tf._functions import never_converted
 
+_KEPT = "_tf_pfor_gradients"  # an attribute of graphs: gradient functions, and their names
+
 
 def has_gradient(tensor: tf.Tensor) -> bool:
     """True for the dtypes that TensorFlow differentiates."""
@@ -146,17 +148,19 @@ def attached(
     return made[:count]
 
 
-def _register(name: str, back: Callable[..., Any], owner: Any) -> None:
+def _register(name: str, back: Callable[..., Any], owner: tf.Graph) -> None:
     """Registers a gradient function, as long as the graph lives that it belongs to.
 
     TensorFlow keeps what is registered for ever, with all graphs that it reads. So the graph keeps
     the function, and the registered function only looks there.
     """
-    if not hasattr(owner, "_tf_pfor_gradients"):
-        owner._tf_pfor_gradients, owner._tf_pfor_names = {}, []
-        weakref.finalize(owner, _forget, owner._tf_pfor_names).atexit = False
-    owner._tf_pfor_gradients[name] = back
-    owner._tf_pfor_names.append(name)
+    if _KEPT not in vars(owner):
+        names: list[str] = []
+        weakref.finalize(owner, _forget, names).atexit = False
+        vars(owner)[_KEPT] = ({}, names)
+    functions, names = vars(owner)[_KEPT]
+    functions[name] = back
+    names.append(name)
     graph = weakref.ref(owner)
 
     # A SavedModel traces it with AutoGraph, which would convert what it calls here.
@@ -166,7 +170,8 @@ def _register(name: str, back: Callable[..., Any], owner: Any) -> None:
         found = graph()
         if found is None:
             raise LookupError(f"'{name}' is a gradient of a function that was deleted.")
-        return list(found._tf_pfor_gradients[name](op, *upstream))
+        functions, _ = vars(found)[_KEPT]
+        return list(functions[name](op, *upstream))
 
 
 def _forget(names: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -109,7 +109,7 @@ def call_flat(
         return concrete._call_flat(inputs, captured)
 
 
-def name_apart(source: tf.Graph, target: Any, attrs: Any) -> None:
+def name_apart(source: tf.Graph, target: tf.Graph, attrs: Mapping[str, _tf.AttrValue]) -> None:
     """Gives a copied branch or loop functions of its own.
 
     TensorFlow names what a gradient makes of a branch after the branch. Of copies that share one it
@@ -126,7 +126,7 @@ def name_apart(source: tf.Graph, target: Any, attrs: Any) -> None:
                 function.name = _apart(source, target, function.name)
 
 
-def _apart(source: tf.Graph, target: Any, name: str) -> str:
+def _apart(source: tf.Graph, target: tf.Graph, name: str) -> str:
     """The name of a copy of a function, which the target knows afterwards."""
     found = _tf.find_function(source, name)
     if not isinstance(found, _atomic.AtomicFunction):

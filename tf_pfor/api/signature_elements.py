@@ -53,7 +53,7 @@ def _batched(fn: Callable[..., Any], specs: object) -> Any:
                 f"{fn!r} takes {spec!r}, expected tensors. Pass the elements: tensors or specs of "
                 "a batch."
             )
-        shape: Any = spec.shape
+        shape = spec.shape
         whole: Any = None if shape.rank is None else [None, *shape]
         return tf.TensorSpec(whole, spec.dtype)
 

@@ -561,7 +561,7 @@ def is_linear_in(op: tf.Operation, depends: Collection[int]) -> bool | None:
     return None if kind is UNKNOWN else count == 1 and kind is EACH
 
 
-def is_linear(graph: Any, needed: set[tf.Operation], count: int) -> bool:
+def is_linear(graph: tf.Graph, needed: set[tf.Operation], count: int) -> bool:
     """Whether all outputs of a function graph are linear in its first ``count`` inputs together."""
     depends = {id(t) for t in graph.inputs[:count]}
     for op in graph.get_operations():  # a traced function: in topological order

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +17,7 @@ from tf_pfor.core.regions import Region
 from tf_pfor.core.values import Value, dims, is_static
 from tf_pfor.layouts import row_kernels
 from tf_pfor.layouts.ragged import Ragged, RowSizes, Size
+from tf_pfor.layouts.ragged_rules import ROW_KERNELS
 from tf_pfor.layouts.row_shapes import array_of_rows, padded, row_of, stacked_rows
 
 
@@ -159,6 +160,24 @@ def of_first_order(gradient: tf.Tensor, own: tf.Operation | None) -> tf.Tensor:
     (made,) = attached(lambda x: [tf.identity(x)], [gradient], second)
     made.set_shape(gradient.shape)
     return made
+
+
+def by_kernel(
+    op: tf.Operation, values: Iterable[Any], graph: tf.Graph, region: Region | None = None
+) -> bool:
+    """Whether a loop over rows is what one expects of an op, and runs in parallel: no warning.
+
+    Args:
+      op: the op that it was made for.
+      values: its results.
+      graph: the graph that it runs in.
+      region: the region that the loop runs, None for the op alone.
+    """
+    if op.type not in ROW_KERNELS:
+        return False
+    if region is not None and region.uneven:
+        return may_run_by_kernel(region, graph)
+    return all(is_static(v.inner_shape) for v in values)
 
 
 def may_run_by_kernel(region: Region, graph: tf.Graph) -> bool:

@@ -9,7 +9,7 @@ Neither is differentiated: the gradient of one row is traced and vectorized like
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -28,7 +28,6 @@ from tf_pfor.core.values import Shape, Value, as_tensor_shape, dims, is_static
 from tf_pfor.fallback import ragged_rows
 from tf_pfor.fallback.randomness import check_looped
 from tf_pfor.layouts.ragged import differ_in_shape, is_ragged
-from tf_pfor.layouts.ragged_rules import ROW_KERNELS
 from tf_pfor.layouts.row_shapes import (
     array_of_rows,
     like_the_first,
@@ -248,7 +247,7 @@ class RowLoop:
         self.region = region
         self.in_order = in_order
         self.stacked = stacked
-        self.loop: Loop = walker.loop
+        self.loop = walker.loop
         self._walker = walker
         self._gradients: dict[tuple[int, ...], tuple[Any, list[bool]]] = {}
 
@@ -539,19 +538,4 @@ def _specs(tensors: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:
     return [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
 
 
-def by_kernel(
-    op: tf.Operation, values: Iterable[Any], graph: tf.Graph, region: Region | None = None
-) -> bool:
-    """Whether a loop over rows is what one expects of an op, and runs in parallel: no warning.
-
-    Args:
-      op: the op that it was made for.
-      values: its results.
-      graph: the graph that it runs in.
-      region: the region that the loop runs, None for the op alone.
-    """
-    if op.type not in ROW_KERNELS:
-        return False
-    if region is not None and region.uneven:
-        return ragged_rows.may_run_by_kernel(region, graph)
-    return all(is_static(v.inner_shape) for v in values)
+by_kernel = ragged_rows.by_kernel

@@ -22,7 +22,7 @@ def of_row(x: Nest) -> Any:
         return tf.RaggedTensorSpec(x.shape[1:], x.dtype, rank, x.row_splits.dtype)
     is_sparse = _scopes.is_sparse(x)
     if isinstance(x, keras.KerasTensor) or tf.is_tensor(x) or hasattr(x, "__array__"):
-        shape: Any = tf.TensorShape(x.shape)
+        shape = tf.TensorShape(x.shape)
         dtype = keras.backend.standardize_dtype(x.dtype)
         if shape.rank == 0:
             return tf.TensorSpec([], dtype)
