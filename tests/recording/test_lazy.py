@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tf_pfor._tf import _eager_ops
+from tf_pfor.recording.compiled import Compiled
 
 X = tf.constant([0.5, -1.0, 2.0])
 
@@ -92,6 +93,7 @@ def test_dead_values_are_not_made():
         lambda y: tf.io.serialize_tensor(y).numpy(),
         lambda y: tf.make_ndarray(tf.make_tensor_proto(y)).tolist(),
         lambda y: tf.get_static_value(y).tolist(),
+        lambda y: np.from_dlpack(y).tolist(),
     ],
 )
 def test_what_asks_for_values(asked):
@@ -215,6 +217,27 @@ def test_functions_with_state_run_by_themselves():
     assert len(traces) == 2  # for a tensor, and for 1.0
 
 
+def test_functions_that_read_variables_among_writes():
+    v = tf.Variable(tf.zeros([3]))
+    shifted = tf.function(lambda x: x + v * 1.0)
+
+    def run():
+        v.assign(tf.zeros([3]))
+        found = []
+        for k in range(10):
+            v.assign_add(X * float(k))
+            found.append(shifted(X))
+            v.assign(v * 0.5)
+            found += [shifted(X * 2.0), shifted(X * 3.0)]
+        return found
+
+    expected = run()
+    for _ in range(2):
+        with tf_pfor.lazy():
+            found = run()
+        equal(found, expected)
+
+
 def test_scopes_in_scopes_functions_and_maps():
     with tf_pfor.lazy():
         y = X * 2.0
@@ -253,6 +276,26 @@ def test_an_error_names_its_line_and_what_came_before_has_happened():
         equal(before, X * 2.0)
         assert float(v) == 2.0
         equal(before + v, X * 2.0 + 2.0)
+
+
+def test_an_error_after_a_write_leaves_no_wrong_value(monkeypatch):
+    run = Compiled.run
+
+    def failing(self, inputs):
+        run(self, inputs)
+        raise tf.errors.ResourceExhaustedError(None, None, "no memory")
+
+    v = tf.Variable(1.0)
+    with tf_pfor.lazy():
+        v.assign_add(1.0)
+        y = v + 1.0
+        with monkeypatch.context() as patch:
+            patch.setattr(Compiled, "run", failing)
+            with pytest.raises(tf.errors.ResourceExhaustedError, match=r"test_lazy.py:\d+"):
+                float(y)
+        with pytest.raises(tf.errors.ResourceExhaustedError):
+            float(y)
+    assert float(v) == 2.0  # the write has happened, and does not happen again
 
 
 def test_errors_at_the_end_of_the_scope():
@@ -491,6 +534,21 @@ def test_a_steady_loop_compiles_once(jit):
     np.testing.assert_allclose(found, [1.0, 1.0], atol=0.2)
 
 
+def test_equal_programs_at_two_lines_are_compiled_once():
+    def run(x):
+        with tf_pfor.lazy():
+            y = tf.sin(x) * 0.25 + x
+        return y
+
+    with Change() as first:
+        expected = run(X)
+    with Change() as change, tf_pfor.lazy():
+        y = tf.sin(X) * 0.75 + X
+    assert (first.misses, change.misses, change.hits) == (1, 0, 1)
+    equal(run(X), expected)
+    equal(y, tf.sin(X) * 0.75 + X)
+
+
 def test_a_loop_without_a_mark_is_cut_where_it_began():
     def run(steps):
         x = X
@@ -522,9 +580,14 @@ def test_a_line_with_many_forms_runs_one_by_one():
 def test_xla_and_what_it_does_not_compile():
     def run():
         y = tf.reduce_sum(tf.tanh(X) * 2.0) + tf.cast(tf.unique(X).y[0], tf.float32)
-        return y * 2.0, tf.linalg.matvec(tf.eye(3), X)
+        image = tf.ones([1, 4, 4, 3]) * X
+        boxes = tf.image.draw_bounding_boxes(image, [[[0.1, 0.1, 0.5, 0.5]]], [[1.0, 2.0, 3.0]])
+        return y * 2.0, tf.linalg.matvec(tf.eye(3), X), boxes
 
     expected = run()
+    with Change() as change, tf_pfor.lazy(jit_compile=True):
+        run()
+    assert change.without_xla  # a box may be an error, so it is drawn if nobody wants it, too
     for _ in range(2):
         with tf_pfor.lazy(jit_compile=True):
             found = run()
@@ -562,6 +625,32 @@ def test_threads_do_not_see_each_other():
     equal(found[0], X * 3.0 + 1.0)
 
 
+def test_threads_that_share_values():
+    shared, errors = [X * 1.0], []
+
+    def work(k):
+        rng = np.random.default_rng(k)
+        try:
+            for step in range(20):
+                with tf_pfor.lazy():
+                    y = tf.tanh(X * float(k)) + float(step)
+                    shared.append(y)
+                    if rng.random() < 0.5:
+                        float(shared[rng.integers(len(shared))][0])
+                    z = y * y + 1.0
+                expected = tf.tanh(X * float(k)) + float(step)
+                equal([y, z], [expected, expected * expected + 1.0])
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
 def test_nothing_stays_alive():
     def objects():
         gc.collect()
@@ -578,3 +667,17 @@ def test_nothing_stays_alive():
         del y
     assert z == 1.0
     assert known() is None
+
+
+def test_a_function_with_more_results_serves_fewer():
+    def run(keep):
+        with tf_pfor.lazy():
+            y = X * 5.0
+            z = tf.tanh(y) * y
+            if not keep:
+                del y
+        return z
+
+    with Change() as change:
+        equal(run(True), run(False))
+    assert (change.misses, change.hits) == (1, 1)

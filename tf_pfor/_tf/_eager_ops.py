@@ -7,6 +7,7 @@ while a thread catches; for other threads the replacements only pass on what the
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -65,6 +66,7 @@ _LOCK = threading.Lock()
 _users = 0
 _FAST = pywrap_tfe.TFE_Py_FastPathExecute
 _SLOW = _execute.execute
+_CANCELLABLE = _execute.execute_with_cancellation
 _RECORD = _record.record_operation
 _ACCESSED = _tape.variable_accessed
 _CALL = _polymorphic.Function.__call__
@@ -77,6 +79,7 @@ _SIZES = pywrap_tfe.TFE_Py_TensorShapeSlice
 _SYMBOLS: list[tuple[Any, str]] = [
     (pywrap_tfe, "TFE_Py_FastPathExecute"),
     (_execute, "execute"),
+    (_execute, "execute_with_cancellation"),
     (_record, "record_operation"),
     (_tape, "variable_accessed"),
     (_polymorphic.Function, "__call__"),
@@ -84,7 +87,7 @@ _SYMBOLS: list[tuple[Any, str]] = [
     (_Cache, "put"),
     (pywrap_tfe, "TFE_Py_TensorShapeSlice"),
 ]
-_THEIRS = [_FAST, _SLOW, _RECORD, _ACCESSED, _CALL, _CALL_CONCRETE, _KEPT, _SIZES]
+_THEIRS = [_FAST, _SLOW, _CANCELLABLE, _RECORD, _ACCESSED, _CALL, _CALL_CONCRETE, _KEPT, _SIZES]
 
 
 def catcher() -> Catcher | None:
@@ -100,7 +103,7 @@ def caught(by: Catcher | None) -> Generator[None]:
     with _LOCK:
         _users += 1
         if _users == 1:
-            _replace([_fast, _slow, _recorded, _accessed, _called, _called_concrete, _kept, _sizes])
+            _replace(_OURS)
     _LOCAL.catcher = by
     try:
         yield
@@ -248,6 +251,25 @@ _AS_TRACED = _as_traced("")
 _IN_ONE_THREAD = _as_traced("SINGLE_THREADED_EXECUTOR")
 
 
+@functools.cache
+def only_device() -> str:
+    """The device of all tensors, where there is only one; else ""."""
+    is_only = len(tf.config.list_logical_devices()) == 1
+    return tf.constant(0).device if is_only else ""
+
+
+def constant_of(x: Value) -> Any:
+    """A constant in the current graph for an eager tensor; other things, and handles, stay."""
+    if isinstance(x, EagerTensor) and x.dtype not in (tf.resource, tf.variant):
+        return tf.constant(x.numpy())
+    return x
+
+
+def is_plain() -> bool:
+    """Whether operators promote no dtypes, as they do with TensorFlow's behavior of NumPy."""
+    return not (_ops.is_auto_dtype_conversion_enabled() or _ops.is_numpy_style_type_promotion())
+
+
 def thread_state() -> Any:
     """The state of this thread in TensorFlow; ``device_name`` is the device that is chosen."""
     return _context.context()._thread_local_data
@@ -367,17 +389,29 @@ def _fast(context: object, op_type: str, name: str | None, *given: object) -> An
     return _FAST(context, op_type, name, *given)
 
 
-def _slow(
-    op_name: bytes | str, num_outputs: int, inputs: Sequence[Any], *args: object, **kwargs: object
-) -> Any:
-    if (by := catcher()) is None:
-        return _SLOW(op_name, num_outputs, inputs, *args, **kwargs)
-    inputs = by.runs(tf.compat.as_str(op_name), inputs)
-    _LOCAL.catcher = None  # what the op runs in Python runs as it is
-    try:
-        return _SLOW(op_name, num_outputs, inputs, *args, **kwargs)
-    finally:
-        _LOCAL.catcher = by
+def _by_name(run: Function) -> Function:
+    """A function that runs ops by their names, which asks the catcher for the inputs."""
+
+    def named(
+        op_name: bytes | str,
+        num_outputs: int,
+        inputs: Sequence[Any],
+        *args: object,
+        **kwargs: object,
+    ) -> Any:
+        if (by := catcher()) is None:
+            return run(op_name, num_outputs, inputs, *args, **kwargs)
+        inputs = by.runs(tf.compat.as_str(op_name), inputs)
+        _LOCAL.catcher = None  # what the op runs in Python runs as it is
+        try:
+            return run(op_name, num_outputs, inputs, *args, **kwargs)
+        finally:
+            _LOCAL.catcher = by
+
+    return named
+
+
+_slow, _slow_or_cancelled = _by_name(_SLOW), _by_name(_CANCELLABLE)
 
 
 def _recorded(name: str, outputs: Sequence[Any], *args: object, **kwargs: object) -> Any:
@@ -419,3 +453,18 @@ def _sizes(tensors: Sequence[tf.Tensor], axis: int) -> Any:
     if all(isinstance(x, EagerTensor) for x in tensors):
         return _SIZES(tensors, axis)
     return tf.constant([x.shape.as_list()[axis] or 0 for x in tensors], tf.int32)
+
+
+_OURS: list[Function] = [
+    _fast,
+    _slow,
+    _slow_or_cancelled,
+    _recorded,
+    _accessed,
+    _called,
+    _called_concrete,
+    _kept,
+    _sizes,
+]
+for _function in _OURS:
+    setattr(_function, "autograph_info__", {})  # noqa: B010  # AutoGraph leaves them as they are

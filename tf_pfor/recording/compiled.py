@@ -33,6 +33,7 @@ class Compiled:
     Attributes:
       seconds: the time that compiling took; 0 before the first run.
       is_jit: whether XLA compiles it.
+      alive: the numbers of its results.
     """
 
     def __init__(
@@ -43,22 +44,24 @@ class Compiled:
         jit: bool,
     ) -> None:
         self._path = path
-        self._alive = alive
+        self.alive = alive
         self._lock = threading.Lock()
         self._made: tuple[str, list[tf.Tensor], int, object] | None = None
         self._is_small = not jit and all(call.kind and _is_small(call.kind) for call in path)
         self.seconds = 0.0
         self.is_jit = jit
 
-    def run(self, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-        """The wanted results."""
+    def run(self, inputs: list[tf.Tensor]) -> dict[int, tf.Tensor]:
+        """The results by their numbers."""
         made = self._made
         if made is None:
             with self._lock:
                 made = self._made or self._first(inputs)
                 self._made = made
         name, captured, count, _ = made
-        return _eager_ops.run_function(name, inputs + captured, count, is_small=self._is_small)
+        given = inputs + captured
+        found = _eager_ops.run_function(name, given, count, is_small=self._is_small)
+        return dict(zip(self.alive, found))
 
     def leave_xla(self) -> None:
         """Compiles again without XLA, which has no kernel of an op."""
@@ -74,7 +77,7 @@ class Compiled:
             for x, inside in zip(examples, tensors):
                 if x.dtype == tf.resource:
                     _tf.copy_handle_data(x, inside)
-            return _results(self._path, self._alive, tensors)
+            return _results(self._path, self.alive, tensors)
 
         function = tf.function(
             body, input_signature=specs, autograph=False, jit_compile=self.is_jit or None

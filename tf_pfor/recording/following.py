@@ -27,7 +27,13 @@ CUT: Final = object()
 _READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd"])
 _WRITES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "RngReadAndSkip")
 _NEVER = ("Dataset", "PyFunc", "Iterator", "Collective", "Placeholder", "TensorList")
-_DRAWS = ("Random", "TruncatedNormal", "ParameterizedTruncatedNormal", "Multinomial")
+_ALONE = (
+    "Random",
+    "TruncatedNormal",
+    "ParameterizedTruncatedNormal",
+    "Multinomial",
+    "VarHandleOp",
+)
 _HANDLES = frozenset([tf.resource, tf.variant, tf.string])
 _ATTRIBUTES = (bool, int, float, str, bytes, tf.DType, tf.TensorShape, type(None))
 
@@ -95,7 +101,7 @@ def found(
     is_stateful = facts.is_stateful or facts.is_read
     if not is_stateful and not handles and all(map(_is_small, tensors)):
         return PASSED
-    if facts.name.startswith(_DRAWS) and not any(type(x) is Lazy for x in tensors):
+    if facts.name.startswith(_ALONE) and not any(type(x) is Lazy for x in tensors):
         return PASSED  # it has its own order, and reads nothing that is recorded
     if is_stateful and not _is_access(facts.name, handles):
         return EAGERLY
@@ -143,7 +149,10 @@ def step_of(
             return EAGERLY
     if kind.results is None or any(spec.dtype in _HANDLES for spec in kind.results):
         return EAGERLY
-    if before.writes and kind.may_fail:
+    # A function captures variables by itself, so TensorFlow cannot order it among writes.
+    if before.writes and (kind.may_fail or kind.reads_variables):
+        return CUT
+    if kind.writes and before.reads_variables:
         return CUT
     reads: list[int] = []
     takes: list[tuple[int, tf.DType | None]] = []

@@ -255,9 +255,7 @@ def _filler(
         supply = iter(tensors)
         known = held
         if not tf.executing_eagerly():  # a captured tensor would be an input, unknown to XLA
-            known = [
-                tf.constant(x.numpy()) if x is not None and _is_constant(x) else x for x in held
-            ]
+            known = [_eager_ops.constant_of(x) for x in held]
         return [x if is_fixed else next(supply) for x, is_fixed in zip(known, fixed)]
 
     return filled
@@ -354,10 +352,6 @@ def _is_small(x: tf.Tensor) -> bool:
     """Whether the value of a tensor is known and may decide on a shape."""
     count = x.shape.num_elements()
     return not isinstance(x, Deferred) and x.dtype.is_integer and (count or 0) <= SMALL
-
-
-def _is_constant(x: object) -> bool:
-    return isinstance(x, _eager_ops.EagerTensor) and not _is_handle(x)
 
 
 def _is_handle(x: object) -> bool:

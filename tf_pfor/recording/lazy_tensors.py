@@ -27,18 +27,23 @@ class Program(Protocol):
     def cut(self, reason: str) -> None:
         """Runs what was recorded."""
 
+    def wait(self) -> None:
+        """Waits until what was recorded has run."""
+
 
 class Lazy(Deferred):
     """A result of a recorded op.
 
     Attributes:
-      program: the recorder of the op; None when the op has run.
+      program: the recorder of the op; None when the op runs, or has run.
+      runs_in: the recorder that runs the op now.
       place: its place in the trace.
       result: facts that results of its kind share.
       made: the value when the op has run.
       error: the error of the trace, if that has failed before the op.
     """
 
+    runs_in: Program | None = None
     made: tf.Tensor | None = None
     error: Exception | None = None
     _handle_data = None  # no recorded value is a handle, or is on several devices
@@ -71,7 +76,7 @@ class Lazy(Deferred):
     @property
     def device(self) -> str:
         """The device where the value is."""
-        return self.tensor("device").device
+        return _eager_ops.only_device() or self.tensor("device").device
 
     def set_shape(self, shape: tf.TensorShape) -> None:
         """Checks what the caller knows: the whole shape is known already."""
@@ -85,8 +90,11 @@ class Lazy(Deferred):
 
     def tensor(self, asked: str) -> tf.Tensor:
         """The value as an eager tensor; the first who asks runs what was recorded."""
-        if self.made is None and self.program is not None:
-            self.program.cut(asked)
+        if self.made is None:
+            if (program := self.program) is not None:
+                program.cut(asked)
+            if (program := self.runs_in) is not None:
+                program.wait()
         if self.made is None:
             assert self.error is not None
             raise self.error
@@ -113,6 +121,12 @@ class Lazy(Deferred):
 
     def __format__(self, spec: str) -> str:
         return format(self.tensor("format"), spec)
+
+    def __dlpack__(self, **options: object) -> Any:
+        return getattr(self.tensor("DLPack"), "__dlpack__")(**options)  # noqa: B009
+
+    def __dlpack_device__(self) -> Any:
+        return getattr(self.tensor("DLPack"), "__dlpack_device__")()  # noqa: B009
 
     def __getattr__(self, name: str) -> Any:
         if (
@@ -153,8 +167,9 @@ def _slice_of(*whole: Nest) -> tuple[Any, ...]:
 
 def _item(self: Lazy, index: Nest) -> Any:
     """A slice, recorded at once if the index has plain numbers only."""
-    program = self.program
-    if program is not None and _eager_ops.catcher() is program:
+    program = _eager_ops.catcher()
+    usual = tf.Tensor.__getitem__
+    if isinstance(program, KeepsLazy) and usual is _USUAL_ITEM:
         whole: list[Any] = []
         for item in index if type(index) is tuple else (index,):
             if type(item) is int and abs(item) < _INT32:
@@ -162,18 +177,18 @@ def _item(self: Lazy, index: Nest) -> Any:
             elif type(item) is slice:
                 parts = item.start, item.stop, item.step
                 if not all(x is None or (type(x) is int and abs(x) < _INT32) for x in parts):
-                    return _USUAL_ITEM(self, index)
+                    return usual(self, index)
                 whole += slice, parts
             elif item is None or item is Ellipsis:
                 whole += type(item), item
             else:
-                return _USUAL_ITEM(self, index)
+                return usual(self, index)
         if whole:
             try:
                 return program.op("StridedSlice", (self, *_slice_of(*whole)))
             except _eager_ops.RAW_ERRORS:
                 pass  # the usual way makes the error that users know
-    return _USUAL_ITEM(self, index)
+    return usual(self, index)
 
 
 _INT32 = 2**31 - 1
@@ -184,27 +199,26 @@ _FLOATS = frozenset([tf.float32, tf.float64])
 
 def _operator(name: str, op_type: str, *, swapped: bool = False) -> Callable[[Lazy, object], Any]:
     """An operator that records its op at once, where TensorFlow would convert nothing."""
-    usual = getattr(tf.Tensor, name)
 
     def operator(self: Lazy, other: object) -> Any:
-        program = self.program
-        if program is not None and _eager_ops.catcher() is program:
+        program = _eager_ops.catcher()
+        if isinstance(program, KeepsLazy) and _eager_ops.is_plain():
             cls, dtype = type(other), self.result.dtype
             is_tensor = cls is Lazy or cls is _eager_ops.EagerTensor
             if dtype in _FLOATS and (
-                getattr(other, "dtype", None) is dtype if is_tensor else cls is float
+                getattr(other, "dtype", None) is dtype if is_tensor else cls in (float, int)
             ):
                 try:
                     return program.op(op_type, (other, self) if swapped else (self, other))
                 except _eager_ops.RAW_ERRORS:
                     pass  # the usual way makes the error that users know
-        return usual(self, other)
+        return getattr(tf.Tensor, name)(self, other)
 
     operator.__name__ = name
     return operator
 
 
-_ARITHMETIC = {"add": "AddV2", "sub": "Sub", "mul": "Mul", "truediv": "RealDiv"}
+_ARITHMETIC = {"add": "AddV2", "sub": "Sub", "mul": "Mul", "truediv": "RealDiv", "pow": "Pow"}
 _COMPARISONS = {"lt": "Less", "le": "LessEqual", "gt": "Greater", "ge": "GreaterEqual"}
 for _name, _op_type in (_ARITHMETIC | _COMPARISONS).items():
     setattr(Lazy, f"__{_name}__", _operator(f"__{_name}__", _op_type))

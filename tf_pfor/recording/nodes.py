@@ -35,6 +35,7 @@ class Kind:
         results, and the gradients of the results.
       may_fail: whether a call may be an error that depends on values.
       writes: whether a call writes a variable.
+      reads_variables: whether a function captures variables or other resources.
     """
 
     __slots__ = (
@@ -51,6 +52,7 @@ class Kind:
         "name",
         "number",
         "pack",
+        "reads_variables",
         "results",
         "run",
         "writes",
@@ -87,6 +89,8 @@ class Kind:
         self.gradient = gradient
         self.may_fail = may_fail
         self.writes = writes
+        captures = getattr(graph, "external_captures", ())
+        self.reads_variables = any(x.dtype == tf.resource for x in captures)
         self.gradients: dict[Any, Any] = {}
         self._stacked: dict[tuple[bool, ...], Any] = {}
 

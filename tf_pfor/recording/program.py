@@ -14,7 +14,7 @@ from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED, EagerTensor
 from tf_pfor._tf._stacks import caller
 from tf_pfor.recording.calls import Calls
-from tf_pfor.recording.compiled import Compiled, nothing_was_written, one_by_one
+from tf_pfor.recording.compiled import nothing_was_written, one_by_one, with_line
 from tf_pfor.recording.following import CUT, EAGERLY, ByValue, found, step_of, value_of
 from tf_pfor.recording.forms import opened
 from tf_pfor.recording.gradients import follow_op
@@ -45,6 +45,7 @@ class Program(Calls, KeepsLazy):
         self.jit = jit
         self._lock = threading.RLock()
         self._thread = _eager_ops.thread_state()
+        self._devices = {"", None, _eager_ops.only_device()}  # choices that change nothing
         self._begin()
 
     def _begin(self) -> None:
@@ -62,7 +63,8 @@ class Program(Calls, KeepsLazy):
     def op(self, op_type: str, given: tuple[Any, ...]) -> Any:
         """Records an op."""
         facts = op_type_of(op_type)
-        if facts is None or self._thread.device_name or self._thread.op_callbacks:
+        thread = self._thread
+        if facts is None or thread.device_name not in self._devices or thread.op_callbacks:
             return self._run(op_type, given)
         known, count = self._known, facts.count
         key: list[Any] = [op_type]
@@ -361,25 +363,40 @@ class Program(Calls, KeepsLazy):
     def _run_now(self, op_type: str, given: tuple[Any, ...]) -> Any:
         return _eager_ops.run_taped(op_type, _values(given, op_type), given)
 
+    def wait(self) -> None:
+        """Waits until no thread runs what was recorded here."""
+        with self._lock:
+            pass
+
     def cut(self, reason: str) -> None:
         """Runs what was recorded, as far as somebody wants it."""
         with self._lock:
             step, inputs, made = self._step, self._inputs, self._made
             if step is None:
                 return
+            alive = [x for x in (ref() for ref in made) if x is not None]
+            for x in alive:  # before the next trace begins: its places are of this one
+                x.runs_in = self
+                x.program = None
             self._begin()
             if not step.depth:
                 return
             line = caller()
             self.traces.cuts[line, reason] += 1
             self.traces.counts["recorded"] += step.depth
-            alive = [x for x in (ref() for ref in made) if x is not None]
             if not alive and not step.must_run:
                 return
             with contextlib.ExitStack() as stack:
                 if not tf.executing_eagerly():
                     stack.enter_context(tf.init_scope())
-                self._execute(step, alive, inputs, line)
+                try:
+                    self._execute(step, alive, inputs, line)
+                except BaseException as error:
+                    for x in alive:
+                        if x.made is None and x.error is None:
+                            x.error = _lasting(error)
+                        x.runs_in = None
+                    raise
 
     def _execute(self, step: Step, alive: list[Lazy], inputs: list[tf.Tensor], line: str) -> None:
         wanted = [x.place.number for x in alive]
@@ -389,33 +406,21 @@ class Program(Calls, KeepsLazy):
         try:
             made = compiled.run(inputs)
         except Exception as error:
-            return self._again(step, alive, inputs, compiled, error)
+            if compiled.is_jit:  # XLA has no kernel of an op
+                self.traces.counts["not by XLA"] += 1
+                compiled.leave_xla()
+                return self._execute(step, alive, inputs, line)
+            if nothing_was_written(step.path(), error):
+                return self._one_by_one(step, alive, inputs)
+            lasting = with_line(error, "One of the ops", f"{step.path()[0].line} or later")
+            for x in alive:
+                x.error, x.runs_in = lasting, None
+            raise lasting from error
         finally:
             self.traces.time(compiled)
-        for x, value in zip(alive, made):
-            x.made, x.program = value, None
+        for x in alive:
+            x.made, x.runs_in = made[x.place.number], None
         return None
-
-    def _again(
-        self,
-        step: Step,
-        alive: list[Lazy],
-        inputs: list[tf.Tensor],
-        compiled: Compiled,
-        error: Exception,
-    ) -> None:
-        """Runs a trace whose function has failed."""
-        if compiled.is_jit:  # XLA has no kernel of an op
-            self.traces.counts["not by XLA"] += 1
-            compiled.leave_xla()
-            for x, value in zip(alive, compiled.run(inputs)):
-                x.made, x.program = value, None
-            return
-        if not nothing_was_written(step.path(), error):
-            for x in alive:
-                x.error, x.program = error, None
-            raise error
-        self._one_by_one(step, alive, inputs)
 
     def _one_by_one(self, step: Step, alive: list[Lazy], inputs: list[tf.Tensor]) -> None:
         results: list[tf.Tensor] = []
@@ -429,7 +434,8 @@ class Program(Calls, KeepsLazy):
         finally:
             for x in alive:
                 k = x.place.number
-                x.made, x.error, x.program = results[k] if k < len(results) else None, failed, None
+                x.made = results[k] if k < len(results) else None
+                x.error, x.runs_in = failed, None
 
 
 def _connected(
@@ -460,6 +466,13 @@ def _form(x: tf.Tensor, items: Sequence[Any]) -> Any:
         if other is x:
             return "again", k
     return _eager_ops.form_of_input(x)
+
+
+def _lasting(error: BaseException) -> Exception:
+    """The error for values of a trace that has failed, or that somebody has interrupted."""
+    if isinstance(error, Exception):
+        return error
+    return RuntimeError(f"Recorded ops did not run to the end: {error!r}")
 
 
 def _is_plain(x: Sequence[Any]) -> bool:

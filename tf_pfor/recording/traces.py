@@ -80,6 +80,7 @@ class Step:
       form: a number, equal for equal traces that began at other lines.
       line: the user's line, where the call was first made.
       writes: whether this call, or one before it, writes a variable.
+      reads_variables: whether this call, or one before it, is of a function that has variables.
       must_run: whether this call, or one before it, writes or may fail.
     """
 
@@ -95,6 +96,7 @@ class Step:
         "must_run",
         "places",
         "reads",
+        "reads_variables",
         "results",
         "takes",
         "varying",
@@ -124,6 +126,8 @@ class Step:
         self.first = 0 if before is None else before.first + len(before.results)
         self.depth = 0 if before is None else before.depth + 1
         self.writes = before is not None and (before.writes or bool(kind and kind.writes))
+        of_function = bool(kind and kind.reads_variables)
+        self.reads_variables = of_function or (before is not None and before.reads_variables)
         fails = bool(kind and kind.may_fail)
         self.must_run = before is not None and (before.must_run or fails or self.writes)
 
@@ -177,6 +181,7 @@ class Traces:
         self._forms: dict[Any, int] = {}
         self._steps = 0
         self._functions: collections.OrderedDict[Any, Compiled] = collections.OrderedDict()
+        self._wanted: dict[Any, list[tuple[int, ...]]] = collections.defaultdict(list)
         self.lines: dict[str, Line] = collections.defaultdict(Line)
         self.cuts: collections.Counter[tuple[str, str]] = collections.Counter()
         self.counts: collections.Counter[str] = collections.Counter()
@@ -201,6 +206,7 @@ class Traces:
             self._roots, self._forms, self._steps = {}, {}, 0
             self.kinds = {}
             self._functions.clear()
+            self._wanted.clear()
             for line in self.lines.values():
                 line.seen.clear()
 
@@ -234,9 +240,9 @@ class Traces:
           at: the line where the trace ended.
           jit: whether XLA compiles it.
         """
-        key = step.form, tuple(alive), jit
         with self._lock:
             line = self.lines[at]
+            key = self._key(step.form, tuple(alive), jit)
             found = self._functions.get(key)
             if found is not None:
                 self._functions.move_to_end(key)
@@ -251,9 +257,24 @@ class Traces:
                 line.alone += 1
                 return None
             found = self._functions[key] = Compiled(step.path(), alive, jit=jit)
+            self._wanted[step.form, jit].append(key[1])
             while len(self._functions) > MAX_FUNCTIONS:
-                self._functions.popitem(last=False)
+                (form, wanted, is_jit), _ = self._functions.popitem(last=False)
+                self._wanted[form, is_jit].remove(wanted)
         return found
+
+    def _key(
+        self, form: int, alive: tuple[int, ...], jit: bool
+    ) -> tuple[int, tuple[int, ...], bool]:
+        """The key of a function with these results; it may have more of them.
+
+        When dead values are freed may depend on Python's collection of garbage.
+        """
+        if (form, alive, jit) not in self._functions:
+            for wanted in self._wanted.get((form, jit), ()):
+                if set(wanted).issuperset(alive):
+                    return form, wanted, jit
+        return form, alive, jit
 
     def time(self, compiled: Compiled) -> None:
         """Adds the time that compiling took to the report, once."""
