@@ -65,6 +65,11 @@ BODIES = {
         lambda x, k: tf.one_hot(tf.range(k), k, axis=0) * x[0, 0], (X, K)),
     "one hot of cut rows in front": (
         lambda x, k: tf.one_hot(tf.argmax(x[:k], 1), D, axis=0) * x[0, 0], (X, K)),
+    "sorted by a product": (lambda x, k: tf.linalg.matvec(
+        tf.one_hot(tf.argsort(x[0, :k]), tf.size(x[0, :k]), dtype=x.dtype), x[0, :k]), (X, K)),
+    "resized to its own size, times the row": (
+        lambda x, k: tf.transpose(x[: k + 1]) @ tf.cast(tf.image.resize(
+            x[None, ..., None], [tf.shape(x[: k + 1])[0], 3])[0, ..., 0], x.dtype), (X, K)),
     "sums along its axis": (lambda x, k: tf.reduce_sum(x, axis=k % 2), (X, K)),
     "means along its axis": (lambda x, k: tf.reduce_mean(x, k % 2, keepdims=True), (X, K)),
     "sums so far": (lambda x, k: tf.cumsum(x, axis=-1 - k % 2, reverse=True), (X, K)),

@@ -24,7 +24,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.facts import lowest
 from tf_pfor.core.values import Cell, Value
-from tf_pfor.layouts.packing import masked
+from tf_pfor.layouts.packing import largest, masked
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes, shape_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
@@ -41,7 +41,7 @@ def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value
         made = call.rebuild(indices=indices.tensor, axis=axis - indices.n_leading + 1)
         return from_packed(call, made, indices.sizes)
     last: Any = _own_depth(call, indices, depth) if depth.is_stacked else None
-    most = tf.reduce_max(tf.concat([last.tensor, [0]], 0)) if depth.is_stacked else depth.tensor
+    most = largest(last) if depth.is_stacked else depth.tensor
     at = indices.in_rows if isinstance(indices, Ragged) else call.stacked(indices)
     wide = call.rebuild(indices=at, depth=most, axis=axis + 1)
     sizes = [size_at(indices, i) for i in range(rank)]

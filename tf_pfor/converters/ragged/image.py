@@ -16,6 +16,7 @@ from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
+from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import LARGE, ragged_rule, source
 from tf_pfor.layouts.row_sizes import Size
@@ -49,7 +50,7 @@ def _along_rows(call: Call, x: tf.Tensor, old: tf.Tensor, new: tf.Tensor) -> tf.
         old = tf.shape(x)[2]
     room = new
     if isinstance(new, RowSizes):
-        room = tf.reduce_max(tf.concat([new.tensor, [1]], 0))  # gathers of nothing have no gradient
+        room = tf.maximum(largest(new), 1)  # gathers of nothing have no gradient
     at = _places(call, _column(old), _column(new), room)  # [1 or n, room]
     at = tf.broadcast_to(at, tf.stack([tf.shape(x)[0], room]))
     last = tf.maximum(tf.minimum(_column(old), tf.shape(x)[2]) - 1, 0)
