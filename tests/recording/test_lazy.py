@@ -681,3 +681,12 @@ def test_a_function_with_more_results_serves_fewer():
     with Change() as change:
         equal(run(True), run(False))
     assert (change.misses, change.hits) == (1, 1)
+
+
+def test_an_index_that_a_graph_uses_first():
+    with tf_pfor.lazy():
+        y = X * 2.0
+        mapped = tf_pfor.vectorized_map(lambda a: a * y[-2], X)
+        z = y[-2] + 1.0
+    equal(mapped, X * X[-2] * 2.0)
+    equal(z, X[-2] * 2.0 + 1.0)

@@ -162,14 +162,16 @@ def _slice_of(*whole: Nest) -> tuple[Any, ...]:
         end.append(last or 0)
         strides.append(step)
     attrs = [x for name, mask in masks.items() for x in (f"{name}_mask", mask)]
-    return tf.constant(begin), tf.constant(end), tf.constant(strides), *attrs
+    with tf.init_scope():  # the index may be used in a graph first
+        return tf.constant(begin), tf.constant(end), tf.constant(strides), *attrs
 
 
 def _item(self: Lazy, index: Nest) -> Any:
     """A slice, recorded at once if the index has plain numbers only."""
     program = _eager_ops.catcher()
     usual = tf.Tensor.__getitem__
-    if isinstance(program, KeepsLazy) and usual is _USUAL_ITEM:
+    is_usual = usual is _USUAL_ITEM and tf.executing_eagerly()
+    if isinstance(program, KeepsLazy) and is_usual:
         whole: list[Any] = []
         for item in index if type(index) is tuple else (index,):
             if type(item) is int and abs(item) < _INT32:

@@ -171,9 +171,8 @@ class Program(Calls, KeepsLazy):
         """Records an op with inputs that are arrays, variables or lists with tensors."""
         inputs, lengths = self.inputs(facts, given)
         inputs = [tf.constant(x) if type(x).__module__ == "numpy" else x for x in inputs]
-        if any(
-            type(x) not in _SIMPLE and not isinstance(x, (tf.Tensor, int, float)) for x in inputs
-        ):
+        known = (*_SIMPLE, Lazy, EagerTensor, int, float)
+        if any(type(x) not in known for x in inputs):  # tensors of graphs, for example
             return self._run(facts.name, given)
         supply = iter(inputs)
         packed = [next(supply) if n < 0 else [next(supply) for _ in range(n)] for n in lengths]
