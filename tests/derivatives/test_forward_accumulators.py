@@ -122,3 +122,20 @@ def test_variable_length_elements(each, one, in_function):
     wanted = tf.linalg.matvec(tape.jacobian(y, flat, experimental_use_pfor=False), tangent)
     np.testing.assert_allclose(found[0], y, 1e-4, 1e-5)
     np.testing.assert_allclose(found[1], wanted, 1e-4, 1e-5)
+
+
+SUMS = {
+    "a gradient of a gather": lambda e: tf_pfor.jacrev(lambda u: tf.gather(u, [1, 1]) ** 3)(e)[0],
+    "segments": lambda e: tf.math.unsorted_segment_sum(e**2, [1, 0], 3),
+    "scatter": lambda e: tf.scatter_nd([[1], [0]], tf.sin(e), [2]),
+    "stitch": lambda e: tf.dynamic_stitch([[1], [0]], [e[:1] ** 2, e[1:]]),
+}
+
+
+@pytest.mark.parametrize("body", SUMS)
+def test_eager_maps_that_end_with_sums_at_places(body):
+    def mapped(fn, x):
+        return tf_pfor.vectorized_map(fn, x, fallback="error")
+
+    expected = derivative(one_by_one, SUMS[body])(X)
+    np.testing.assert_allclose(derivative(mapped, SUMS[body])(X), expected, 1e-5)

@@ -90,6 +90,23 @@ def user_line_of(error: Exception) -> str:
     return "" if metadata is None else _tf.innermost(metadata.translated_stack[::-1])
 
 
+_OF_SLICES = frozenset(
+    ["DynamicStitch", "ParallelDynamicStitch", "ScatterNd", "SegmentSum", "UnsortedSegmentSum"]
+)
+
+
+def returned(x: tf.Tensor) -> tf.Tensor:
+    """A result of a function, whose tangent is a tensor in forward mode.
+
+    TensorFlow finds slices for these ops, and fails if a function returns what they make.
+    """
+    made = x
+    while made.op.type == "Identity":
+        made = made.op.inputs[0]
+    is_number = x.dtype.is_floating or x.dtype.is_complex
+    return tf.reshape(x, tf.shape(x)) if is_number and made.op.type in _OF_SLICES else x
+
+
 def is_of_gradients(error: Exception) -> bool:
     """Whether TensorFlow raised an error, which no gradient function did, as it made gradients."""
     frames = traceback.extract_tb(error.__traceback__)

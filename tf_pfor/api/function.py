@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf import _functions
 from tf_pfor.core import nests
 from tf_pfor.core.nests import Nest
 from tf_pfor.tracing import memory
@@ -23,7 +24,7 @@ def called(build: Callable[..., Any], inputs: Sequence[tf.Tensor]) -> Any:
         leaves = nests.flatten(result)
         kept["result"] = nests.skeleton(result)
         kept["present"] = [isinstance(x, tf.Tensor) for x in leaves]
-        return [x for x in leaves if isinstance(x, tf.Tensor)]
+        return [_functions.returned(x) for x in leaves if isinstance(x, tf.Tensor)]
 
     compiled = tf.function(flat, autograph=False)
     concrete = compiled.get_concrete_function(*[tf.TensorSpec(t.shape, t.dtype) for t in inputs])

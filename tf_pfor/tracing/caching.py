@@ -363,7 +363,9 @@ class _Trace:
 
 
 def _graph_leaf(x: Nest) -> tf.Tensor | None:
-    return None if x is None or isinstance(x, tf.Operation) else tf.convert_to_tensor(x)
+    if x is None or isinstance(x, tf.Operation):
+        return None
+    return _functions.returned(tf.convert_to_tensor(x))
 
 
 def _unknown_capture(graph: tf.Graph, walk: Walk) -> str:
