@@ -2,7 +2,7 @@
 
 Each member of a stack has weights of its own and sees the same batch. By hand the dense members are
 one product for each layer, and the convolutions are one with the filters of all members. ``one`` is
-a single member. Times are those of all cores.
+a single member. Times are CPU times of all cores.
 """
 
 from __future__ import annotations
