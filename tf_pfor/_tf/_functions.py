@@ -100,11 +100,12 @@ def returned(x: tf.Tensor) -> tf.Tensor:
 
     TensorFlow finds slices for these ops, and fails if a function returns what they make.
     """
-    made = x
-    while made.op.type == "Identity":
-        made = made.op.inputs[0]
-    is_number = x.dtype.is_floating or x.dtype.is_complex
-    return tf.reshape(x, tf.shape(x)) if is_number and made.op.type in _OF_SLICES else x
+    if not tf.is_symbolic_tensor(x) or not (x.dtype.is_floating or x.dtype.is_complex):
+        return x
+    made = x.op
+    while made.type == "Identity":
+        made = made.inputs[0].op
+    return tf.reshape(x, tf.shape(x)) if made.type in _OF_SLICES else x
 
 
 def is_of_gradients(error: Exception) -> bool:
