@@ -656,7 +656,7 @@ def test_nothing_stays_alive():
         gc.collect()
         return sum(isinstance(x, tf.Tensor) for x in gc.get_objects())
 
-    loop(5, jit=False)
+    loop(40, jit=False)  # the numbers of its steps are kept as tensors, up to 10,000 of them
     before = objects()
     loop(40, jit=False)
     assert objects() <= before + 20
