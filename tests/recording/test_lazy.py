@@ -4,7 +4,6 @@ import copy
 import gc
 import pathlib
 import pickle
-import threading
 import weakref
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import in_threads
 from tf_pfor._tf import _eager_ops
 from tf_pfor.recording.compiled import Compiled
 
@@ -597,58 +597,37 @@ def test_xla_and_what_it_does_not_compile():
 
 
 def test_threads_do_not_see_each_other():
-    errors = []
-
     def work(k):
-        try:
-            v = tf.Variable(float(k))
-            for _ in range(10):
-                with tf_pfor.lazy():
-                    y = v * 2.0 + tf.reduce_sum(X)
-                    v.assign(y - v)
-                assert float(v) == float(k) + 1.5 * (_ + 1)
-        except Exception as error:  # noqa: BLE001
-            errors.append(error)
+        v = tf.Variable(float(k))
+        for step in range(10):
+            with tf_pfor.lazy():
+                y = v * 2.0 + tf.reduce_sum(X)
+                v.assign(y - v)
+            assert float(v) == float(k) + 1.5 * (step + 1)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    in_threads(work, range(4))
     with tf_pfor.lazy():
         y = X * 3.0
-        found = []
-        thread = threading.Thread(target=lambda: found.append((y + 1.0).numpy()))
-        thread.start()
-        thread.join()
-    equal(found[0], X * 3.0 + 1.0)
+        (found,) = in_threads(lambda _: (y + 1.0).numpy(), range(1))
+    equal(found, X * 3.0 + 1.0)
 
 
 def test_threads_that_share_values():
-    shared, errors = [X * 1.0], []
+    shared = [X * 1.0]
 
     def work(k):
         rng = np.random.default_rng(k)
-        try:
-            for step in range(20):
-                with tf_pfor.lazy():
-                    y = tf.tanh(X * float(k)) + float(step)
-                    shared.append(y)
-                    if rng.random() < 0.5:
-                        float(shared[rng.integers(len(shared))][0])
-                    z = y * y + 1.0
-                expected = tf.tanh(X * float(k)) + float(step)
-                equal([y, z], [expected, expected * expected + 1.0])
-        except Exception as error:  # noqa: BLE001
-            errors.append(error)
+        for step in range(20):
+            with tf_pfor.lazy():
+                y = tf.tanh(X * float(k)) + float(step)
+                shared.append(y)
+                if rng.random() < 0.5:
+                    float(shared[rng.integers(len(shared))][0])
+                z = y * y + 1.0
+            expected = tf.tanh(X * float(k)) + float(step)
+            equal([y, z], [expected, expected * expected + 1.0])
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    in_threads(work, range(4))
 
 
 def test_nothing_stays_alive():

@@ -353,6 +353,7 @@ def add_functions(source_graph: object, target_graph: Any, attrs: object) -> Non
 
 
 def function_names(attrs: Any) -> Iterator[str]:
+    """The names of the functions in a map of attributes."""
     for value in attrs.values():
         which = value.WhichOneof("value")
         if which == "func":

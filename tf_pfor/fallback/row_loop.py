@@ -249,7 +249,7 @@ class RowLoop:
         self.stacked = stacked
         self.loop = walker.loop
         self._walker = walker
-        self._gradients: dict[tuple[int, ...], tuple[Any, list[bool]]] = {}
+        self._gradients: dict[tuple[int, ...], tuple[Any, list[bool], tf.Graph]] = {}
 
     def differentiable(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
         """The stacked outputs of the region; their gradient is vectorized, not looped."""
@@ -487,7 +487,7 @@ class RowLoop:
         that it makes its gradient, and refuses two functions of one name.
         """
         if tuple(wrt) in self._gradients:
-            return self._gradients[tuple(wrt)]
+            return self._gradients[tuple(wrt)][:2]
         specs = [tf.TensorSpec(t.shape, t.dtype) for t in self.region.inputs]
         specs += [tf.TensorSpec(t.shape, t.dtype) for t in self.region.outputs]
         connected: list[bool] = []
@@ -508,7 +508,10 @@ class RowLoop:
             return [tf.convert_to_tensor(g) for g in found if g is not None]
 
         graph = _graphs.trace("fallback_gradient", run, specs)
-        self._gradients[tuple(wrt)] = graph, connected
+        if not any(map(tf.is_symbolic_tensor, (outside for outside, _ in graph.captures))):
+            # The graph around it keeps the gradient functions of what is in it.
+            around = _tf.owner(tf.compat.v1.get_default_graph())
+            self._gradients[tuple(wrt)] = graph, connected, around
         return graph, connected
 
 
@@ -538,4 +541,4 @@ def _specs(tensors: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:
     return [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
 
 
-by_kernel = ragged_rows.by_kernel
+by_kernel = ragged_rows.by_kernel  # for the walker, which asks what a loop over rows is

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +12,7 @@ from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED, EagerTensor
 from tf_pfor.core.accesses import ASSIGNMENTS
 from tf_pfor.core.nests import Nest
+from tf_pfor.recording.calls import Calls
 from tf_pfor.recording.forms import FOLLOWED, form_of
 from tf_pfor.recording.kinds import SMALL, KindsOfOp, OpType
 from tf_pfor.recording.lazy_tensors import Lazy
@@ -55,32 +56,22 @@ class ByValue:
         self.steps: dict[Any, Any] = {}
 
 
-class Recording(Protocol):
+class Recording(Calls):
     """A program that is being recorded."""
 
     traces: Traces
 
-    def kinds_of_op(
-        self,
-        facts: OpType,
-        inputs: list[Any],
-        lengths: list[int],
-        attrs: tuple[Any, ...],
-        forms: tuple[Any, ...],
-        held: Sequence[int] = (),
-    ) -> KindsOfOp:
-        """The kinds of calls of an op."""
-        ...
-
     def step(self, before: Step, kinds: KindsOfOp, items: list[Any]) -> Any:
         """A call of an op after others."""
+        raise NotImplementedError
 
     def place(self, x: tf.Tensor) -> int | None:
         """The number of the place of a tensor in the trace."""
+        raise NotImplementedError
 
     def count(self) -> int:
         """The number of inputs of the trace."""
-        ...
+        raise NotImplementedError
 
 
 def found(

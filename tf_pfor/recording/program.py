@@ -13,9 +13,8 @@ import tensorflow as tf
 from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED, EagerTensor
 from tf_pfor._tf._stacks import caller
-from tf_pfor.recording.calls import Calls
 from tf_pfor.recording.compiled import nothing_was_written, one_by_one, with_line
-from tf_pfor.recording.following import CUT, EAGERLY, ByValue, found, step_of, value_of
+from tf_pfor.recording.following import CUT, EAGERLY, ByValue, Recording, found, step_of, value_of
 from tf_pfor.recording.forms import opened
 from tf_pfor.recording.gradients import follow_op
 from tf_pfor.recording.kinds import KindsOfOp, OpType, op_type_of
@@ -29,7 +28,7 @@ _SIMPLE = frozenset([bool, str, bytes, type(None), tf.DType])
 _NUMBERS = 10_000  # numbers that are kept as tensors
 
 
-class Program(Calls, KeepsLazy):
+class Program(Recording, KeepsLazy):
     """Records the calls of a thread in the order in which they are made.
 
     Attributes:

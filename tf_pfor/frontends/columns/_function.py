@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -14,9 +14,10 @@ from tf_pfor.api.checks import check_callable
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, did_you_mean
 from tf_pfor.core.nests import Nest
-from tf_pfor.core.settings import ChunkSize, Fallback, Randomness, WhileStrategy, current
+from tf_pfor.core.settings import current
 from tf_pfor.frontends.columns import _inputs, _results
 from tf_pfor.frontends.data._elements import rows
+from tf_pfor.frontends.data._options import MapOptions
 from tf_pfor.reports.report import Report
 from tf_pfor.reports.subjects import Subject, subject_of
 from tf_pfor.tracing.user_code import autographed
@@ -27,26 +28,6 @@ if TYPE_CHECKING:
 Columns = Sequence[str] | Mapping[str, _inputs.Spec | None]
 """The names of the columns that are read; a mapping also has the spec of a cell."""
 _no_autograph = tf.autograph.experimental.do_not_convert
-
-
-class MapOptions(TypedDict, total=False):
-    """The options by which a function of one row is vectorized, as in ``tf_pfor.vmap``.
-
-    Attributes:
-      fallback: "loop", "error", or op types that may loop.
-      warn: whether to warn of ops that run in a sequential loop.
-      randomness: "different", "same" or "error".
-      while_strategy: "auto", "compact" or "mask".
-      chunk_size: rows to run at once; None for all.
-      memory_budget: bytes for ``chunk_size="auto"``.
-    """
-
-    fallback: Fallback | None
-    warn: bool | None
-    randomness: Randomness | None
-    while_strategy: WhileStrategy
-    chunk_size: ChunkSize
-    memory_budget: int | None
 
 
 def column_function(

@@ -34,8 +34,8 @@ Transformation = Callable[[Any], Any]
 """From a dataset to a dataset."""
 
 
-class RowOptions(TypedDict, total=False):
-    """The options by which a function of one element is vectorized and its results are padded.
+class MapOptions(TypedDict, total=False):
+    """The options by which a function of one row is vectorized, as in ``tf_pfor.vmap``.
 
     Attributes:
       fallback: "loop", "error", or op types that may loop. None here and below follows
@@ -49,11 +49,6 @@ class RowOptions(TypedDict, total=False):
         ``memory_budget``.
       memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
         memory.
-      out_shapes: the form of results whose shape may differ per row. "ragged" is a RaggedTensor.
-        "dense" is a tensor; other shapes are an error at run time. "padded" adds zeros.
-      padded_shapes: as in ``Dataset.padded_batch``: the shapes of padded results, in the nest that
-        ``fn`` returns. None in a shape stands for the largest size in the batch.
-      padding_values: as in ``Dataset.padded_batch``; zeros and empty strings if None.
     """
 
     fallback: Fallback | None
@@ -62,6 +57,19 @@ class RowOptions(TypedDict, total=False):
     while_strategy: WhileStrategy
     chunk_size: ChunkSize
     memory_budget: int | None
+
+
+class RowOptions(MapOptions, total=False):
+    """The options by which a function of one element is vectorized and its results are padded.
+
+    Attributes:
+      out_shapes: the form of results whose shape may differ per row. "ragged" is a RaggedTensor.
+        "dense" is a tensor; other shapes are an error at run time. "padded" adds zeros.
+      padded_shapes: as in ``Dataset.padded_batch``: the shapes of padded results, in the nest that
+        ``fn`` returns. None in a shape stands for the largest size in the batch.
+      padding_values: as in ``Dataset.padded_batch``; zeros and empty strings if None.
+    """
+
     out_shapes: OutShapes
     padded_shapes: Nest
     padding_values: Nest
