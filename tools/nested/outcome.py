@@ -68,10 +68,11 @@ def _of_each_row(body: Callable[[Row], tf.Tensor], order: int) -> list[np.ndarra
 
 
 def _runs_as_a_function(body: Callable[[Row], tf.Tensor], order: int, is_loop: bool) -> bool:
-    """Whether TensorFlow has the derivatives of one row, or of a loop over rows, in a graph.
+    """Whether TensorFlow has the derivatives of one row in a graph; of a loop over rows as well.
 
     The loop reads its rows by their number. TensorFlow has no second derivatives of a loop that is
-    given variable-length rows.
+    given variable-length rows. Its constant folding makes some second derivatives of a ``Case``
+    fail, for one row too.
     """
 
     def loop(rows: Row) -> tf.Tensor:
@@ -81,8 +82,7 @@ def _runs_as_a_function(body: Callable[[Row], tf.Tensor], order: int, is_loop: b
         if is_loop:
             with programs.reference():
                 _results(tf.function(loop, autograph=False), order)
-        else:
-            _of_each_row(tf.function(body, reduce_retracing=True, autograph=False), order)
+        _of_each_row(tf.function(body, reduce_retracing=True, autograph=False), order)
     except Exception:
         return False
     return True
