@@ -376,3 +376,18 @@ def test_errors(run, error, words):
 def test_the_loop_as_reference_has_no_collectives():
     with pytest.raises(ArgumentError, match="Use pfor"):
         tf_pfor.for_loop(lambda i: psum(i), tf.int32, 3)
+
+
+@pytest.mark.parametrize("kind", ["psum", "pmean", "pmax", "pmin"])
+def test_reductions_of_rows_whose_length_may_differ(kind):
+    """They are right where all rows are equally long, and an error where they are not."""
+    reduce = getattr(tf_pfor, kind)
+    rows = tf.ragged.constant([[1.0, 4.0], [2.0, 3.0]])
+    dense = tf_pfor.vmap(lambda r: reduce(r, "i"), axis_name="i")(rows.to_tensor())
+    for function, given in (
+        (lambda r: reduce(r, "i"), rows),
+        (lambda r: reduce(r[0][: r[1]], "i"), (rows.to_tensor(), tf.constant([2, 2]))),
+    ):
+        np.testing.assert_array_equal(tf_pfor.vmap(function, axis_name="i")(given), dense)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="differ"):
+        tf_pfor.vmap(lambda r: reduce(r, "i"), axis_name="i")(tf.ragged.constant([[1.0], []]))

@@ -255,6 +255,52 @@ def test_a_branch_of_a_ragged_inner_map_is_differentiated_twice():
     assert np.allclose(slope, tf.convert_to_tensor(tape.gradient(total, table)), rtol=1e-5)
 
 
+@pytest.mark.parametrize("counts", [[1, 0, 1, 0], [0, 1, 2, 1], [0, 0, 0, 0]])
+@pytest.mark.parametrize("is_variable", [False, True])
+def test_gradients_of_inner_maps_of_no_rows(counts, is_variable):
+    """The gradient of what an inner map shares has its shape, also where no inner row asks."""
+    values = [0.3, 0.5, 0.7, 0.9]
+    table = tf.Variable(values) if is_variable else tf.constant(values)
+    flat, counts = tf.linspace(-1.0, 1.0, 10), tf.constant(counts)
+
+    def with_slope(run, r, k):
+        def total(e):
+            parts = tf.map_fn(
+                lambda q: tf.reduce_sum(tf.sin(q * tf.gather(table, tf.range(e + 2)))), r
+            )
+            return tf.reduce_sum(parts)
+
+        with tf.GradientTape() as tape:
+            tape.watch(r)
+            y = tf.reduce_sum(run(total, tf.range(k)))
+        slope = tape.gradient(y, r, unconnected_gradients="zero")
+        return y + tf.reduce_sum(tf.sin(slope))
+
+    def by_loop(fn, rows):
+        return tf.map_fn(fn, rows, fn_output_signature=tf.float32)
+
+    def result(run):
+        with tf.GradientTape() as tape:
+            tape.watch(flat)
+            rows = tf.RaggedTensor.from_row_lengths(tf.identity(flat), [3, 1, 4, 2])
+            found = run(rows)
+            total = tf.reduce_sum(found * tf.range(1.0, 5.0))
+        slope = tape.gradient(total, flat, unconnected_gradients="zero")
+        return found, tf.convert_to_tensor(slope)
+
+    def inner(fn, rows):
+        return tf_pfor.vectorized_map(fn, rows, warn=False)
+
+    found = result(
+        lambda rows: tf_pfor.vectorized_map(
+            lambda e: with_slope(inner, *e), (rows, counts), warn=False
+        )
+    )
+    wanted = result(lambda r: tf.stack([with_slope(by_loop, r[i], counts[i]) for i in range(4)]))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_text_that_is_split_twice():
     """A region of which nobody reads a result does not run."""
 

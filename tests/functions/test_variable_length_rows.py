@@ -49,3 +49,21 @@ def test_rows(kind, dtype):
     assert found.dtype == dtype
     for row, one in zip(ROWS, found, strict=True):
         np.testing.assert_allclose(one, expected(np.array(row)), rtol=1e-5)
+
+
+def test_a_jacobian_in_a_loop():
+    def body(x):
+        y = tf.zeros_like(x)
+        for _ in tf.range(3):
+            y = y - 0.1 * tf.reduce_sum(tf_pfor.jacrev(lambda y: y * x + y**3)(y), 1)
+        return y
+
+    def expected(x):
+        y = np.zeros_like(x)
+        for _ in range(3):
+            y = y - 0.1 * (x + 3 * y**2)
+        return y
+
+    found = tf_pfor.vectorized_map(body, tf.ragged.constant(ROWS), fallback_to_while_loop=False)
+    for row, one in zip(ROWS, found, strict=True):
+        np.testing.assert_allclose(one, expected(np.array(row)), rtol=1e-5)

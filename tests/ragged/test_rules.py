@@ -116,6 +116,8 @@ BODIES = {
     "transposed": (lambda x, k: tf.transpose(x[:k]) * 2.0, True),
     "convolved": (lambda x, k: tf.nn.conv1d(x[:k][None], KERNEL, 1, "SAME")[0], False),
     "convolved, valid": (lambda x, k: tf.nn.conv1d(x[:k + 2][None], KERNEL, 1, "VALID")[0], False),
+    "gathered by a size": (lambda x, k: tf.gather(TABLE, tf.size(x[:k]) // D) * x[0, 0], True),
+    "column by a size": (lambda x, k: tf.gather(X[0], tf.shape(x[:k])[:1] % T) * x[0], True),
     "embedded": (lambda x, k: tf.gather(TABLE, tf.range(k)) * x[0, 0], True),
     "gathered": (lambda x, k: tf.gather(tf.sin(x[:k]), [0, 0]), False),
     "first": (lambda x, k: (x[:k] * 2.0)[0], False),
@@ -431,6 +433,37 @@ BEYOND = {
 def test_what_a_row_refuses_is_an_error(name):
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_rules.py:\d+"):
         tf_pfor.pfor(BEYOND[name], 4)
+
+
+PRODUCTS = {
+    "transpose_a": lambda z: tf.matmul(z, z, transpose_a=True),
+    "transpose_b": lambda z: tf.matmul(z, z, transpose_b=True),
+    "adjoint_a": lambda z: tf.matmul(z, z, adjoint_a=True),
+    "adjoint_b": lambda z: tf.matmul(z, z, adjoint_b=True),
+    "by a shared matrix": lambda z: tf.matmul(z, COMPLEX[0], adjoint_b=True),
+    "by a shared one turned": lambda z: tf.matmul(z, COMPLEX[0], transpose_b=True),
+    "of a batch": lambda z: tf.matmul(z[None], z[None], transpose_b=True)[0],
+    "by a vector": lambda z: tf.linalg.matvec(z, z[:, 0], adjoint_a=True),
+}
+COMPLEX = tf.complex(X, tf.sin(3.0 * X))
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_complex_numbers(name):
+    """A product may transpose, or transpose and conjugate."""
+    z = tf.RaggedTensor.from_tensor(COMPLEX, lengths=K)
+    body = PRODUCTS[name]
+    with tf.GradientTape() as tape:
+        tape.watch(z.flat_values)
+        found = tf_pfor.vectorized_map(body, z, fallback_to_while_loop=False)
+        total = tf.reduce_sum(tf.abs(getattr(found, "flat_values", found)))
+    slope = tape.gradient(total, z.flat_values)
+    with tf.GradientTape() as tape:
+        tape.watch(z.flat_values)
+        rows = [body(row) for row in z]
+        total = tf.add_n([tf.reduce_sum(tf.abs(row)) for row in rows])
+    assert_rows(found, rows)
+    np.testing.assert_allclose(slope, tape.gradient(total, z.flat_values), rtol=1e-3, atol=1e-4)
 
 
 UNKNOWN = {

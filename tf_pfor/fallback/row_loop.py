@@ -9,6 +9,7 @@ Neither is differentiated: the gradient of one row is traced and vectorized like
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -475,8 +476,19 @@ class RowLoop:
                 continue
             gradient = later.loop.only_real(next(made))
             gradient = gradient if self.stacked[i] else tf.reduce_sum(gradient, 0)
+            gradient = self._shaped(gradient, tensors, i)
             results.append(ragged_rows.of_first_order(gradient, self.region.bent_gradient))
         return results
+
+    def _shaped(self, gradient: tf.Tensor, tensors: Sequence[tf.Tensor], i: int) -> tf.Tensor:
+        """The gradient of input ``i``, which has its shape also where there are no rows.
+
+        Sizes that are not known before running are 0 in a loop of no rows.
+        """
+        if self.loop.static_length or is_static(dims(self.region.inputs[i])):
+            return gradient
+        zeros = functools.partial(tf.zeros_like, tensors[i], gradient.dtype)
+        return tf.cond(tf.equal(self.n_rows(tensors), 0), zeros, lambda: gradient)
 
     def _traced_gradient(
         self, tensors: Sequence[tf.Tensor], wrt: Sequence[int]

@@ -42,8 +42,12 @@ def largest(size: Size) -> Any:
 
 def shared(sizes: Sequence[Size], key: Hashable, make: Callable[[], tf.Tensor]) -> tf.Tensor:
     """A tensor made of sizes, once, beside the first of them that differs between rows."""
-    first = next(s for s in sizes if isinstance(s, RowSizes))
+    differing = [s for s in sizes if isinstance(s, RowSizes)]
+    first, others = differing[0], [s.tensor for s in differing[1:]]
     if any(isinstance(s, tf.Tensor) for s in sizes) or not tf.is_symbolic_tensor(first.tensor):
+        return make()
+    # Sizes that a loop made: the graph of the first sizes does not see them.
+    if any(tf.is_symbolic_tensor(t) and t.graph is not first.tensor.graph for t in others):
         return make()
     names = (key, *[id(s) if isinstance(s, RowSizes) else ("int", s) for s in sizes])
     if names not in first.shared:  # the sizes must live as long as their ids are names

@@ -12,8 +12,8 @@ from tf_pfor.core.matching import check_attrs
 from tf_pfor.core.registry import REGISTRY, Rule
 from tf_pfor.core.values import Shape, Value, dims, folded_form, merge
 
-# Which factors of a product are gradients: no result depends on that.
-_HINTS = frozenset({"grad_a", "grad_b"})
+# Which factors of a product are gradients, and counts of results: no result depends on these.
+_HINTS = frozenset({"grad_a", "grad_b", "grad_x", "grad_y", "num_split"})
 
 
 def checked(call: Call, rule: Rule | None, returned: Any) -> list[Value]:

@@ -13,6 +13,7 @@ from tf_pfor.core.collectives import Collective
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import Refused
 from tf_pfor.core.values import Stacked, Unstacked, Value
+from tf_pfor.layouts.ragged import is_ragged
 
 _REDUCTIONS = {"psum": "Sum", "pmean": "Mean", "pmax": "Max", "pmin": "Min"}
 
@@ -29,6 +30,7 @@ def convert(call: Call, args: list[Value]) -> Value | tf.Tensor:
             f"{what.kind} is in a branch or a loop that only some of the iterations are in at a "
             "time: call it before the branch or the loop, for all"
         )
+    args = [_of_one_shape(call, x) for x in args]
     if not is_own:
         return _kept(call, what, args)
     if what.kind == "axis_index":
@@ -53,6 +55,13 @@ def convert(call: Call, args: list[Value]) -> Value | tf.Tensor:
         joined.set_shape([total if isinstance(total, int) else None, *rows.shape[1:]])
         whole = _moved(call, joined, what, total)
         return _rows_here(call, whole) if isinstance(whole, tf.Tensor) else whole
+
+
+def _of_one_shape(call: Call, x: Value) -> Value:
+    """Rows [n, ...]; a check that all have one shape where they may differ."""
+    if not is_ragged(x):
+        return x
+    return Value.stacked(call.stacked(x)).with_inner_shape(x.inner_shape)
 
 
 def _moved(call: Call, x: tf.Tensor, what: Collective, n: Dim) -> Value | tf.Tensor:

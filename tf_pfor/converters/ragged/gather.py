@@ -36,6 +36,7 @@ from tf_pfor.layouts.ragged import (
     RowShape,
     RowSizes,
     Size,
+    is_ragged,
     same_sizes,
     shape_value,
     size_value,
@@ -51,6 +52,8 @@ def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
     del axis
     if isinstance(params, RowShape):
         return _some_sizes(call, params, indices)
+    if not (is_ragged(params) or is_ragged(indices)):  # the indices are sizes of rows
+        raise CannotVectorize("numbers of one shape")
     (at,) = constant_axes(call, "axis", rank_of(params))
     batch: int = call.attr("batch_dims")
     batch += rank_of(indices) if batch < 0 else 0

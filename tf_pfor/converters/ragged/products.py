@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -35,14 +35,15 @@ def matmul(call: Call, a: Value, b: Value) -> Any:
     is_mat_mul = call.op_type == "MatMul"
     names = ("transpose_a", "transpose_b") if is_mat_mul else ("adj_x", "adj_y")
     flip_a, flip_b = (bool(call.attr(name)) for name in names)
+    turns = ("transpose_a", "transpose_b") if is_mat_mul else ("adjoint_a", "adjoint_b")
     rank_a, rank_b = rank_of(a), rank_of(b)
     rank = max(rank_a, rank_b)
     if is_packed_product(call, a, b, flip_a):
         assert isinstance(a, Ragged)
         if _stays_padded(call, a):
-            made = _multiplied(a.in_rows, b.tensor, False, flip_b)
+            made = _multiplied(a.in_rows, b.tensor, {turns[1]: flip_b})
             return from_padded(call, made, a.sizes, is_clean=True)
-        made = tf.matmul(_as_matrix(a), b.tensor, adjoint_b=flip_b)
+        made = _multiplied(_as_matrix(a), b.tensor, {turns[1]: flip_b})
         if a.tensor.shape.rank == 2:
             return from_packed(call, made, a.sizes)
         shape = tf.concat([tf.shape(a.tensor)[:-1], tf.shape(made)[-1:]], 0)
@@ -63,15 +64,20 @@ def matmul(call: Call, a: Value, b: Value) -> Any:
     cols = inner_b if flip_b else cols_b
     sizes = _known([*batch, rows, cols])
     x, y = (padded(call, v, rank) for v in _contracted(a, b))
-    made = _multiplied(x, y, flip_a, flip_b)
+    made = _multiplied(x, y, dict(zip(turns, (flip_a, flip_b))))
     return from_padded(call, made, sizes, is_tame=True)  # of numbers that are finite where rows are
 
 
-def _multiplied(x: Any, y: Any, flip_a: bool, flip_b: bool) -> tf.Tensor:
+def _multiplied(x: Any, y: Any, turns: Mapping[str, Any]) -> tf.Tensor:
     """Products of batches of matrices; of one matrix by many these are one batch of rank 3.
 
     TensorFlow's kernel (2.21 with oneDNN) is wrong, or ends the process, for [n, 1, a, b] by
     [1, 1, b, c].
+
+    Args:
+      x: the matrices on the left.
+      y: the matrices on the right.
+      turns: the options of ``tf.matmul``. MatMul transposes, BatchMatMul conjugates as well.
     """
 
     def is_one(t: Any) -> bool:
@@ -81,8 +87,8 @@ def _multiplied(x: Any, y: Any, flip_a: bool, flip_b: bool) -> tf.Tensor:
         return tf.reshape(t, tf.concat([[1 if is_one(t) else -1], tf.shape(t)[-2:]], 0))
 
     if max(x.shape.rank, y.shape.rank) <= 3 or not (is_one(x) or is_one(y)):
-        return tf.matmul(x, y, adjoint_a=flip_a, adjoint_b=flip_b)
-    made = tf.matmul(folded(x), folded(y), adjoint_a=flip_a, adjoint_b=flip_b)
+        return tf.matmul(x, y, **turns)
+    made = tf.matmul(folded(x), folded(y), **turns)
     batch = tf.broadcast_static_shape(x.shape[:-2], y.shape[:-2])
     full = tf.broadcast_dynamic_shape(tf.shape(x)[:-2], tf.shape(y)[:-2])
     found = tf.reshape(made, tf.concat([full, tf.shape(made)[-2:]], 0))
