@@ -7,6 +7,7 @@ walker by this protocol only.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -27,6 +28,39 @@ class Failed(Exception):  # noqa: N818
     """Internal: an op, or one that it depends on, could not be converted; the recorder says why."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cut:
+    """A tensor of a function that is made before a loop around it.
+
+    Attributes:
+      calls: the ops that call the function around it, each with its function, the outermost first.
+      op: the op that makes it.
+      index: the number of the output.
+    """
+
+    calls: tuple[tuple[tf.Operation, tf.Graph], ...]
+    op: tf.Operation
+    index: int = 0
+
+    @property
+    def tensor(self) -> tf.Tensor:
+        """The tensor, of its function."""
+        return self.op.outputs[self.index]
+
+    @property
+    def inside(self) -> Cut:
+        """The same, seen from inside of the outermost call."""
+        return dataclasses.replace(self, calls=self.calls[1:])
+
+    def is_in(self, op: tf.Operation, function: tf.Graph) -> bool:
+        """Whether it is in a function that ``op`` calls."""
+        return bool(self.calls) and self.calls[0] == (op, function)
+
+    def called_by(self, op: tf.Operation, function: tf.Graph) -> Cut:
+        """The same, seen from outside of a call."""
+        return dataclasses.replace(self, calls=((op, function), *self.calls))
+
+
 class Conversion(Protocol):
     """The conversion of one graph (a body, or a function of it), each tensor once, on demand.
 
@@ -42,6 +76,7 @@ class Conversion(Protocol):
       has_caller: whether it converts a function, whose call could be looped instead.
       is_region: whether it has a loop of its own: of a branch or a while loop.
       is_root: whether it converts the body of a map in the body of another one.
+      early: what became of cuts in functions that ops of the graph call, made before a loop.
       inner_map: the map in a map that the op at hand is part of, where one over pairs may be tried.
     """
 
@@ -56,6 +91,7 @@ class Conversion(Protocol):
     has_caller: bool
     is_region: bool
     is_root: bool
+    early: dict[Cut, Value]
     inner_map: Any
 
     @property
@@ -72,6 +108,10 @@ class Conversion(Protocol):
 
     def value_of(self, tensor: tf.Tensor) -> Value | None:
         """The value of a tensor; None if it was not converted."""
+        ...
+
+    def outside(self, tensor: tf.Tensor) -> tf.Tensor | None:
+        """The tensor around a function that an input of the function is, whatever trip it is."""
         ...
 
     def is_done(self, op: tf.Operation) -> bool:
@@ -118,6 +158,10 @@ class Conversion(Protocol):
 
     def bind(self, tensor: tf.Tensor, value: Value) -> None:
         """Says what a tensor has become."""
+        ...
+
+    def take_over(self, cut: Cut, value: Value) -> None:
+        """Says what a cut has become: of this graph, or of a function that is called in it."""
         ...
 
     def became(self, operations: Iterable[tf.Operation], made: list[tf.Operation]) -> None:

@@ -12,6 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.core.call import Call
+from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.values import Shape, all_known
 
 _MOST = 64  # elements of a tensor that is followed
@@ -41,6 +43,24 @@ class Form:
     def known(self) -> int | None:
         """The number, if it is known."""
         return None if self.terms else self.constant
+
+
+def forms_of(call: Call, tensor: tf.Tensor) -> np.ndarray | None:
+    """``forms`` of a tensor that a call reads; equal ones inside and outside of a function."""
+    return forms(tensor, _given(call.memo, call.walker, tensor.graph))
+
+
+def _given(memo: dict[Any, Any], walker: Conversion | None, graph: tf.Graph) -> dict[Any, Any]:
+    """The forms of the inputs of a function that the graph around it knows as well."""
+    key = ("integers from outside", walker)
+    if walker is not None and key not in memo:
+        found = memo[key] = {}
+        for tensor in getattr(graph, "inputs", ()):
+            outer = walker.outside(tensor) if tensor.dtype in (tf.int32, tf.int64) else None
+            if outer is not None:
+                made = forms(outer, _given(memo, walker.parent, outer.graph))
+                found.update({} if made is None else {(tensor.op, tensor.value_index): made})
+    return memo.get(key, {})
 
 
 def forms(tensor: tf.Tensor, known: dict[Any, Any] | None = None) -> np.ndarray | None:

@@ -18,7 +18,7 @@ from tf_pfor._tf import _graphs, _stacks
 from tf_pfor.core import matching, ranges, regions
 from tf_pfor.core.accesses import changes_what_it_reads
 from tf_pfor.core.call import Call
-from tf_pfor.core.conversion import Failed, Inputs
+from tf_pfor.core.conversion import Cut, Failed, Inputs
 from tf_pfor.core.emit import Emitter, folded
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.late_gradients import Continued, CustomGradient
@@ -63,6 +63,7 @@ class Walker:
         self._failed: set[Any] = set()
         self._tiled: dict[int, tuple[Value, Value]] = {}
         self.memo: dict[Any, Any] = {}  # of this walker and of the functions that it enters
+        self.early: dict[Cut, Value] = {}  # in functions that ops of the graph call
         self.graph: tf.Graph | None = None  # the body's graph, once an op of it was converted
         self._inner: dict[tf.Operation, list[tf.Operation]] = {}  # op -> those inside its loop
         self._asked: tuple[tf.Tensor, ...] = ()
@@ -78,6 +79,13 @@ class Walker:
         """Says what a tensor of the body (a placeholder) is in the vectorized graph."""
         self._hold(tensor, value, is_given=True)
         self._done.setdefault(tensor.op, [])
+
+    def take_over(self, cut: Cut, value: Value) -> None:
+        """Says what a cut has become: of this graph, or of a function that is called in it."""
+        if cut.calls:
+            self.early[cut] = value
+        else:
+            self.bind(cut.tensor, value)
 
     def convert(
         self, tensors: Sequence[tf.Tensor], operations: Iterable[tf.Operation] = ()
@@ -100,6 +108,23 @@ class Walker:
     def value_of(self, tensor: tf.Tensor) -> Value | None:
         """The value of a tensor of the body; None if it was not converted."""
         return self._values.get(_key(tensor))
+
+    def outside(self, tensor: tf.Tensor) -> tf.Tensor | None:
+        """The tensor around a function that an input of the function is, whatever trip it is."""
+        op, graph = self.entered_by, tensor.graph
+        if self.parent is None or op is None or op.type not in _tf.CONTAINERS:
+            return None
+        given = list(op.inputs)[int(op.type in _tf.BRANCHES) :]
+        place = next((i for i, t in enumerate(graph.inputs) if t is tensor), len(given))
+        if op.type in _tf.LOOPS:
+            if len(graph.outputs) != len(graph.inputs):  # the condition
+                return None
+            after = graph.outputs[place]
+            while after.op.type == "Identity":
+                after = after.op.inputs[0]
+            if after is not tensor:
+                return None
+        return given[place] if place < len(given) else None
 
     def is_asked(self, tensor: tf.Tensor) -> bool:
         """Whether a tensor of the body is a result that was asked for."""
@@ -143,6 +168,9 @@ class Walker:
         child.entered_by, child._inside = op, self._inside | {name}
         for placeholder, value in zip(body.inputs, args, strict=True):
             child.bind(placeholder, value)
+        for cut, value in self.early.items():
+            if cut.is_in(op, body):
+                child.take_over(cut.inside, value)
         return child.convert(body.outputs[:outputs], _tf.must_run(body))
 
     def enter(self, loop: Loop, emit: Emitter, recorder: Recorder | None = None) -> Walker:

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.analysis import _loop_graphs
+from tf_pfor.converters.analysis._early_cuts import of_loop
 from tf_pfor.converters.control_flow._aligned_pops import (
     begin_late,
     emptied,
@@ -73,6 +74,7 @@ class Plan:
         self.body.may_differ = call.walker.inner_map is None
         self.body.may_hold = True
         self.passed = _loop_graphs.pass_through(self.body.graph)
+        args = self._with_cuts(args)
         self.args, popped = popped_lists(call, args, self.body.graph, self.cond.graph, self.passed)
         graphs = (self.body.graph, self.cond.graph)
         self.args, self._empty = emptied(call, self.args, *graphs, self.passed)
@@ -93,6 +95,15 @@ class Plan:
         if call.walker.inner_map is None:  # else a trial may find that one map over pairs is better
             self._stack_what_trips_stack()
         self._settle()
+
+    def _with_cuts(self, args: Sequence[Value]) -> list[Value]:
+        """The inputs; behind them what trips would cut from them again and again."""
+        found, made = [*args], of_loop(self.call, self.body.graph, args)
+        for cut, value in made:
+            self.body.early[cut] = len(found), value
+            self.passed.add(len(found))
+            found.append(value)
+        return found
 
     def _live(self, popped: Mapping[int, Repeats]) -> list[Carry]:
         """The carries: neither pass-through nor dead."""

@@ -26,7 +26,7 @@ from tf_pfor.converters.lists._unpacked_lists import keeps
 from tf_pfor.converters.lists._unpacked_optionals import kept_in
 from tf_pfor.core import regions
 from tf_pfor.core.call import Call
-from tf_pfor.core.conversion import Conversion
+from tf_pfor.core.conversion import Conversion, Cut
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.loop import Loop, PaddedRows
@@ -51,6 +51,7 @@ from tf_pfor.core.values import (
     known_dims,
 )
 from tf_pfor.layouts import row_major
+from tf_pfor.layouts.known_ranges import hand_on, known_ranges
 from tf_pfor.layouts.ragged import (
     Ragged,
     RowShape,
@@ -78,6 +79,7 @@ class Region:
         self.may_hold = False  # whether lists that it returns may hold items of different shapes
         self.may_differ = False  # whether rows of what it returns may differ in shape
         self.rows: tf.Tensor | None = None  # which take it, where that is known before it runs
+        self.early: dict[Cut, tuple[int, Value]] = {}  # made before: argument, value outside
 
     @property
     def controls(self) -> list[tf.Operation]:
@@ -101,7 +103,7 @@ class Region:
         """Converts the region in the graph of ``emit``.
 
         Args:
-          args: its inputs, as the iterations of ``loop`` see them.
+          args: its inputs, and the cuts made before a loop, as the iterations of ``loop`` see them.
           loop: its iterations.
           emit: the emitter of the graph it goes into.
           outputs: the positions of the outputs that are wanted, all when None.
@@ -119,9 +121,36 @@ class Region:
     ) -> Conversion:
         walker = self.call.enter(loop, emit, is_trial=is_trial)
         walker.entered_by = self.call.op
-        for placeholder, value in zip(self.graph.inputs, args, strict=True):
+        for placeholder, value in zip(self.graph.inputs, args):
             walker.bind(placeholder, value)
+        for cut, (place, _) in self.early.items():
+            walker.take_over(cut, args[place])
+        if self.early:
+            self._hand_on_ranges(args, loop, emit)
         return walker
+
+    def _hand_on_ranges(self, args: Sequence[Value], loop: Loop, emit: Emitter) -> None:
+        """Tells the names of the ranges that were cut before: what is cut alike is as long."""
+        memo, stand_ins = self.call.memo, emit.memo.get("sizes of stand-ins")
+        lengths = {
+            outer: inner
+            for place, value in self.early.values()
+            for outer, inner in zip(sizes_in(value), sizes_in(args[place]), strict=True)
+            if isinstance(outer, RowSizes) and isinstance(inner, RowSizes)
+        }
+
+        def size(outer: RowSizes) -> RowSizes | None:
+            if stand_ins is None:
+                return outer.select(loop)
+            return stand_ins[id(outer)][1] if id(outer) in stand_ins else None
+
+        def begin(outer: tf.Tensor) -> tf.Tensor:
+            if stand_ins is not None:
+                return emit.stand_in(tf.int32, [loop.static_length])
+            return loop.take(Value.stacked(outer)).tensor
+
+        outside, inside = (known_ranges(memo, x) for x in (self.call.loop, loop))
+        hand_on(outside, inside, lengths, size, begin)
 
     def _continued(
         self,
@@ -211,7 +240,7 @@ class Region:
     def _layouts_of(self, args: Sequence[Value], length: int | None) -> tuple[Any, ...]:
         """The key of a trial, made of all that it depends on."""
         known = tuple((a.layout, a.inner_shape, _known(a), _lists(a), _held(a)) for a in args)
-        return (self.graph, length, known, _pattern(args))
+        return (self.graph, length, known, _pattern(args), tuple(self.early))
 
     def trial(
         self, args: Sequence[Value], length: int | None, outputs: Sequence[int] | None = None

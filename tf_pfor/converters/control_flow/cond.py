@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.converters.analysis._early_cuts import inherited
 from tf_pfor.converters.analysis._loop_graphs import input_passed, is_read, place_of
 from tf_pfor.converters.analysis._loop_graphs import source as passed_on
 from tf_pfor.converters.analysis._safety import is_linear, writes_state
@@ -115,6 +116,10 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
             for k, o in enumerate(call.op.outputs)
             if o.dtype == tf.variant and not is_read(o, call.walker.is_asked)
         )
+    for region in regions:
+        for cut, value in inherited(call, region.graph):
+            region.early[cut] = len(args), value
+            args = [*args, value]
     if which.constant is not None and not which.is_stacked:
         call.note("cond: constant predicate, inlined")
         chosen = regions[_branch_of(which.constant, len(regions))]

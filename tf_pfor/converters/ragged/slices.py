@@ -24,7 +24,8 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Cell, Value
-from tf_pfor.layouts.linear import Form, forms
+from tf_pfor.layouts.known_ranges import KnownRange, known_ranges
+from tf_pfor.layouts.linear import Form, forms_of
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.pieces import joined, ranges
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value, size_value
@@ -86,7 +87,7 @@ def items_of(call: Call, rank: int) -> list[Item]:
     begin, end = call.inputs["begin"], call.inputs["end"]
     assert isinstance(begin, Value)
     assert isinstance(end, Value)
-    begins, ends = (forms(t) for t in call.op.inputs[1:3])
+    begins, ends = (forms_of(call, t) for t in call.op.inputs[1:3])
     strides = call.constant("strides")
     if begins is None or ends is None:
         raise CannotVectorize("how many entries the slice has is not known")
@@ -184,10 +185,10 @@ def cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: bool
 
 def _range_of(call: Call, item: Item, room: Dim) -> tuple[tf.Tensor | None, RowSizes]:
     """The begin of a range in each row (None: 0), and its length; equal ranges share them."""
-    memo = call.memo.setdefault(("ragged ranges", call.loop), {})
+    memo = known_ranges(call.memo, call.loop)
     key = (item.name, room) if isinstance(room, int) else None
     if key is not None and key in memo:
-        return memo[key]
+        return memo[key].both
     n = call.loop.length
     if _is_first(item) and _fits(item.size, room):
         return None, item.size
@@ -214,10 +215,10 @@ def _range_of(call: Call, item: Item, room: Dim) -> tuple[tf.Tensor | None, RowS
         if span is not None and span > 0:
             full = -(-span // item.stride)
             most = full if most is None else min(most, full)
-    found = (start, RowSizes.of(length, most, full))
+    found = KnownRange(start and Cell(start), RowSizes.of(length, most, full))
     if key is not None:
         memo[key] = found
-    return found
+    return found.both
 
 
 def _fits(size: Size, room: Size) -> bool:
@@ -495,20 +496,20 @@ def _range(call: Call, x: Ragged, item: Item) -> Value:
 
 def bounds_in_row(call: Call, item: Item, size: RowSizes) -> tuple[tf.Tensor, RowSizes]:
     """The begin of a range in each ragged row, and its length; equal ranges share them."""
-    memo = call.memo.setdefault(("ragged ranges", call.loop), {})
+    memo = known_ranges(call.memo, call.loop)
     key = (item.name, size)
     if key in memo:
-        return memo[key]
+        return memo[key].both
     room = size.tensor
     less = _less_by(item)
     if less is not None:  # what is cut off on either side: x[1:] is as long as x[:-1]
-        alike = memo.setdefault(("shorter", size, less), [None])
-        if alike[0] is None:
+        shorter = ("shorter", less), size
+        if shorter not in memo:
             most = None if size.most is None else max(size.most - less, 0)
-            alike[0] = RowSizes.of(tf.maximum(room - less, 0), most)
+            memo[shorter] = KnownRange(None, RowSizes.of(tf.maximum(room - less, 0), most))
         begin = tf.minimum(0 if item.begin is None else item.begin, room)
-        memo[key] = (begin, alike[0])
-        return memo[key]
+        memo[key] = KnownRange(Cell(begin), memo[shorter].length)
+        return memo[key].both
 
     def clamped(at: tf.Tensor) -> tf.Tensor:
         at = tf.convert_to_tensor(at, tf.int32)
@@ -517,8 +518,8 @@ def bounds_in_row(call: Call, item: Item, size: RowSizes) -> tuple[tf.Tensor, Ro
     begin = tf.zeros_like(room) if item.begin is None else clamped(item.begin)
     end = room if item.end is None else clamped(item.end)
     length = tf.maximum((end - begin + (item.stride - 1)) // item.stride, 0)
-    memo[key] = (begin, RowSizes.of(length, size.most))
-    return memo[key]
+    memo[key] = KnownRange(Cell(begin), RowSizes.of(length, size.most))
+    return memo[key].both
 
 
 def _less_by(item: Item) -> int | None:
