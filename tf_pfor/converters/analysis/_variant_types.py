@@ -158,7 +158,7 @@ def _find_kept(call: Call, handle: tf.Tensor) -> np.ndarray | None:
 
 def _find_kept_as(call: Call, tensor: tf.Tensor, within: Calls) -> np.ndarray | None:
     """The constant that is put into an optional as the component that is read as ``tensor``."""
-    path: Path = ((_branch_of(tensor.graph, within), tensor.value_index),)
+    path: Path = ((branch_of(tensor.graph, within), tensor.value_index),)
     ends = list[tf.Tensor]()
     for _ in _uses(call, tensor.op.inputs[0], path, within, ends=ends):
         pass
@@ -387,7 +387,7 @@ def _related(
         parts, whole = list(op.inputs), op.outputs[0]
         if not is_made:
             parts, whole = list(op.outputs), op.inputs[0]
-        own = 0 if is_made else _branch_of(op.graph, within)
+        own = 0 if is_made else branch_of(op.graph, within)
         if tensor is not whole:
             yield from ((whole, ((own, k), *path)) for k, t in enumerate(parts) if t is tensor)
         elif path and path[0] != ITEM:
@@ -396,7 +396,7 @@ def _related(
                 yield from ((t, path[1:]) for k, t in enumerate(parts) if path[0][1] == k)
 
 
-def _branch_of(graph: tf.Graph, within: Calls) -> Branch | None:
+def branch_of(graph: tf.Graph, within: Calls) -> Branch | None:
     """The innermost branch that a function is or is called in."""
     for op in reversed(within):
         if op.type in BRANCHES:

@@ -76,7 +76,7 @@ def by_branch(
     parts: list[tf.Tensor],
     made: Sequence[Sequence[tf.Tensor]],
     optionals: Sequence[Returned],
-    held: Sequence[Parts],
+    held: Sequence[Parts | None],
 ) -> Value:
     """Optionals that branches made, each for the rows that take it: all of them in a list.
 
@@ -105,7 +105,7 @@ def by_branch(
             before += tf.raw_ops.TensorListLength(input_handle=handle)
     ids, numbers = tf.gather(tf.concat(ids, 0), place), tf.concat(numbers, 0)
     own = tuple(
-        (p, m[0], h) for p, m, h, known in zip(parts, made, held, optionals) if known.is_own
+        (p, m[0], h or ()) for p, m, h, known in zip(parts, made, held, optionals) if known.is_own
     )
     ids.set_shape([call.loop.static_length])
     rows = ListRows(

@@ -49,7 +49,7 @@ class Outputs:
     kept: Mapping[int, Sequence[Kept]] = dataclasses.field(default_factory=dict)
     uneven: set[int] = dataclasses.field(default_factory=set)
     ragged: Handed = dataclasses.field(default_factory=lambda: Handed({}))
-    parts: dict[int, list[Parts]] = dataclasses.field(default_factory=dict)
+    parts: dict[int, list[Parts | None]] = dataclasses.field(default_factory=dict)
 
     @property
     def all_kept(self) -> list[Kept]:
@@ -84,7 +84,7 @@ def on_some_rows(
         for k in outputs.optionals:
             tensors[k], *more = with_rows(made[k].call, made[k].value, k)
             tensors += more
-            held = left_in(made[k].value, args, by_row=True)
+            held = left_in(made[k].value, region.graph.outputs[k], args, by_row=True)
             outputs.parts.setdefault(k, []).append(held)
         outputs.ragged.hand_on(made, tensors)
         tensors += [lengths_of(made[k].call, made[k].value) for k in growing]

@@ -51,7 +51,7 @@ from tf_pfor.converters.lists._append_under_xla import most_pops, on_top, set_as
 from tf_pfor.converters.lists._capacity import most_trips_given, with_room
 from tf_pfor.converters.lists._list_lengths import list_length
 from tf_pfor.converters.lists._list_rows import written
-from tf_pfor.converters.lists._ragged_items import DIFFER, to_hold
+from tf_pfor.converters.lists._ragged_items import DIFFER, to_hold, to_hold_parts
 from tf_pfor.converters.lists._row_packs import holds_packs, popped_elements, with_packs
 from tf_pfor.converters.lists._unpacked_lists import keeps, to_keep
 from tf_pfor.core.call import Call
@@ -209,7 +209,7 @@ class Plan:
                 if trial.keeps:
                     arg = self.args[carry.index]
                     self.args[carry.index] = to_keep(self.call, arg, trial.keeps)
-                if trial.items:
+                if trial.items or trial.parts:
                     self._hold_items(carry, trial)
                 if trial.holds_packs:
                     self._with_packs(carry)
@@ -254,6 +254,7 @@ class Plan:
                 keeps(a),
                 c.ragged and c.ragged.fixed,
                 known_rows(a).items,
+                known_rows(a).parts,
             )
             for c, a in zip(self.carries, args)
         ]
@@ -261,17 +262,22 @@ class Plan:
     def _hold_items(self, carry: Carry, trial: Trial) -> None:
         """Tells a list the sizes of items whose shape differs between rows."""
         changing = {c.index: c.ragged for c in self.carries if c.ragged is not None}
-        sizes: list[Any] = []
-        for size in trial.items:
+
+        def before(size: Any) -> Any:
             if isinstance(size, int):
-                sizes.append(size)
-                continue
+                return size
             i, axis = size
             known = changing[i].fixed if i in changing else sizes_in(self.args[i])
             if known[axis] is None:
                 raise CannotVectorize(DIFFER)
-            sizes.append(known[axis])
+            return known[axis]
+
         arg = self.args[carry.index]
+        if trial.parts:
+            parts = [p and p.mapped(before) for p in trial.parts]
+            self.args[carry.index] = to_hold_parts(self.call, arg, parts)
+            return
+        sizes = [before(size) for size in trial.items]
         self.args[carry.index] = to_hold(self.call, arg, sizes, are_shapes=trial.are_shapes)
 
     def _hold_packs(self, carry: Carry) -> bool:

@@ -264,6 +264,7 @@ class Region:
                     _kept_sizes(v, given),
                     _items(v, given),
                     known_rows(v).are_shapes,
+                    _parts_of_items(v, given),
                 )
                 for v in values
             ]
@@ -302,6 +303,7 @@ class Trial:
       items: for a list of items whose shape differs between rows: the sizes of items. A size is an
         int, or the size of an input as a pair (its number, the axis).
       are_shapes: whether the items are shapes of such rows.
+      parts: for a list of optionals that hold such rows: their parts, with sizes like these.
     """
 
     layout: Layout
@@ -313,6 +315,7 @@ class Trial:
     kept: dict[int, tuple[bool, ...]]
     items: tuple[Any, ...] = ()
     are_shapes: bool = False
+    parts: Parts = ()
 
 
 class Converted:
@@ -490,11 +493,30 @@ def _kept_sizes(value: Value, args: Sequence[Value]) -> dict[int, tuple[bool, ..
 
 def _items(value: Value, args: Sequence[Value]) -> tuple[Any, ...]:
     """The sizes of the items of a list, for ``Trial``."""
+    place = _places(args)
+    return tuple(map(place, known_rows(value).items))
+
+
+def _parts_of_items(value: Value, args: Sequence[Value]) -> Parts:
+    """The parts of the optionals in a list, for ``Trial``."""
+    parts = known_rows(value).parts
+    if not parts or _tf.list_element(value.tensor) is None:
+        return ()
+    place = _places(args)
+    return tuple(p and p.mapped(place) for p in parts)
+
+
+def _places(args: Sequence[Value]) -> Callable[[Any], Any]:
+    """A function that tells of which input, and of which axis, sizes are."""
     places = {id(s): (i, k) for i, a in enumerate(args) for k, s in enumerate(sizes_in(a))}
-    found = [s if isinstance(s, int) else places.get(id(s)) for s in known_rows(value).items]
-    if None in found:
-        raise CannotVectorize("the items of a list get other shapes from trip to trip")
-    return tuple(found)
+
+    def place(size: Any) -> Any:
+        found = size if isinstance(size, int) else places.get(id(size))
+        if found is None:
+            raise CannotVectorize("the items of a list get other shapes from trip to trip")
+        return found
+
+    return place
 
 
 def sizes_in(value: Value) -> Sequence[Any]:
@@ -505,14 +527,17 @@ def sizes_in(value: Value) -> Sequence[Any]:
     return [*rows.items, *sizes_of(rows.parts)]
 
 
-def left_in(value: Value, args: Sequence[Value], *, by_row: bool) -> Parts:
-    """The parts of an optional outside of the branch that returns it.
+def left_in(value: Value, made: tf.Tensor, args: Sequence[Value], *, by_row: bool) -> Parts | None:
+    """The parts of an optional outside of the branch that returns it; None if it has no value.
 
     Args:
       value: the optional in the branch.
+      made: the same in the body.
       args: the inputs of the branch.
       by_row: whether rows choose the branch.
     """
+    if source(made).op.type == "OptionalNone":
+        return None
     known = [s for a in args for s in sizes_in(a) if isinstance(s, RowSizes)]
     return leaving(known_rows(value).parts, known, by_row=by_row)
 

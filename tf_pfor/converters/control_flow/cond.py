@@ -262,7 +262,7 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
     for k in handed.forms:
         layouts[k] = Layout.RAGGED
     kept = {k: list(dict.fromkeys(itertools.chain(*each))) for k, each in opened.items()}
-    parts: dict[int, list[Parts]] = {}
+    parts: dict[int, list[Parts | None]] = {}
 
     def branch(b: int, region: Region) -> Any:
         def run() -> list[tf.Tensor]:
@@ -277,7 +277,8 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
             for k in rowed:
                 value = stack_list(made[k].call, made[k].value)
                 if k in optionals:
-                    parts.setdefault(k, []).append(left_in(value, args, by_row=False))
+                    left = left_in(value, region.graph.outputs[k], args, by_row=False)
+                    parts.setdefault(k, []).append(left)
                     value = among(value, b, optionals[k])
                 tensors[k], *rows = with_rows(made[k].call, value, k)
                 tensors += rows

@@ -47,6 +47,28 @@ def to_hold(call: Call, value: Value, sizes: Sequence[Size], *, are_shapes: bool
     return list_with_rows(value, held)
 
 
+def to_hold_parts(call: Call, value: Value, parts: Sequence[Any]) -> Value:
+    """A list to which nothing was written yet, as one of optionals that hold rows of these parts.
+
+    Raises:
+      CannotVectorize: if it holds others, or may hold others.
+    """
+    value = stack_list(call, value)
+    rows = known_rows(value)
+    if rows.parts:
+        if len(rows.parts) != len(parts) or not all(
+            a is b or (a and a.is_like(b)) for a, b in zip(rows.parts, parts)
+        ):
+            raise CannotVectorize(DIFFER)
+        return value
+    made = source(value.tensor).op.type
+    known = all(p is None or not p.is_stored for p in parts)
+    if not (known and (call.emit.is_trial or made in ("EmptyTensorList", "TensorListReserve"))):
+        raise CannotVectorize(DIFFER)
+    rows = rows_of(value) or ListRows(call.loop.length, is_even=True)
+    return list_with_rows(value, dataclasses.replace(rows, parts=tuple(parts)))
+
+
 def written(call: Call, target: Value, item: Value) -> tuple[Value, Value]:
     """A list as one that holds items like ``item``, and that in the form that is written."""
     if isinstance(item, RowShape):

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.converters.analysis._variant_types import branch_of, calls_around
 from tf_pfor.converters.lists._row_packs import pack, unpack
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -46,7 +47,8 @@ class Part:
     Attributes:
       form: rows, a shape or a size of such, or a list of such items or their shapes.
       sizes: an int, ``RowSizes`` or ``Stored`` for each leading axis.
-      rest: for rows the static sizes of the axes behind; for a list whether it holds shapes.
+      rest: for rows the static sizes of the axes behind; for a list whether it holds shapes; for
+        what branches keep in one place the parts of each branch, None of one that keeps nothing.
     """
 
     form: str
@@ -63,6 +65,11 @@ class Part:
 
     def mapped(self, change: Callable[..., Any]) -> Part:
         """The same with other sizes."""
+        if self.form == MIXED:
+            each = tuple(
+                parts and tuple(p and p.mapped(change) for p in parts) for parts in self.rest
+            )
+            return dataclasses.replace(self, rest=each)
         return dataclasses.replace(self, sizes=tuple(map(change, self.sizes)))
 
     @property
@@ -70,18 +77,54 @@ class Part:
         """The sizes that differ between rows."""
         return [s for s in self.sizes if isinstance(s, (RowSizes, Stored))]
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether sizes, or what is kept, are only known where it was made."""
+        return any(isinstance(s, Stored) for s in _sizes_in((self,)))
+
     def is_like(self, other: Part | None) -> bool:
         """Whether another part is the same."""
-        return other is not None and (
-            (self.form, self.rest) == (other.form, other.rest)
+        if other is None or self.form != other.form:
+            return False
+        if self.form == MIXED:
+            return len(self.rest) == len(other.rest) and all(map(are_alike, self.rest, other.rest))
+        return (
+            self.rest == other.rest
             and len(self.sizes) == len(other.sizes)
             and all(same_sizes([a], [b]) or a == b for a, b in zip(self.sizes, other.sizes))
         )
 
 
 Parts = tuple[Part | None, ...]
-_SEVERAL: Parts = (Part(MIXED, ()),)
-"""Parts of branches that keep different values: known where the rows of one branch read them."""
+
+
+def are_alike(a: Parts | None, b: Parts | None) -> bool:
+    """Whether two optionals have the same parts."""
+    if a is None or b is None or len(a) != len(b):
+        return a is b
+    return all(p is q or (p is not None and p.is_like(q)) for p, q in zip(a, b))
+
+
+def of_branch(call: Call, parts: Parts) -> Parts:
+    """The parts in the branch that reads an optional: it was made in the same branch.
+
+    Raises:
+      CannotVectorize: if it is not known which branch has made it.
+    """
+    if not any(p and p.form == MIXED for p in parts):
+        return parts
+    (mixed,) = parts
+    assert mixed is not None
+    branch = branch_of(call.op.graph, calls_around(call, call.op.graph))
+    if branch is None or branch.total != len(mixed.rest):
+        raise CannotVectorize(_UNDER_ONE_NAME)
+    found = mixed.rest[branch.number]
+    if found is None or any(p and p.form == MIXED for p in found):
+        raise CannotVectorize(_UNDER_ONE_NAME)
+    return found
+
+
+_UNDER_ONE_NAME = "branches keep rows of different shapes under one name"
 
 
 def parts_of(call: Call, components: Sequence[Value]) -> Parts:
@@ -140,8 +183,11 @@ def read(call: Call, made: tf.Tensor, ids: tf.Tensor | None, parts: Parts) -> li
       parts: the parts of its components.
     """
     dtypes, emit = call.attr("output_types"), call.emit
-    if len(parts) != len(dtypes) or any(p and p.form == MIXED for p in parts):
-        raise CannotVectorize("branches keep rows of different shapes under one name")
+    is_sure, parts = not any(p and p.form == MIXED for p in parts), of_branch(call, parts)
+    if not any(parts):
+        parts = (None,) * len(dtypes)
+    if len(parts) != len(dtypes):
+        raise CannotVectorize(_UNDER_ONE_NAME)
     lead = call.loop.static_length if ids is None else None
     shapes: list[Any] = [
         _stored_shape(p, lead, s) for p, s in zip(parts, call.attr("output_shapes"))
@@ -158,6 +204,8 @@ def read(call: Call, made: tf.Tensor, ids: tf.Tensor | None, parts: Parts) -> li
         found = [
             t if t.dtype == tf.variant else emit("GatherV2", t, ids, np.int32(0)) for t in found
         ]
+    if not is_sure:
+        found = _checked(call, found, parts)
     supply = iter(found[len(parts) :])
     values: list[Value] = []
     for k, (part, tensor) in enumerate(zip(parts, found)):
@@ -169,6 +217,18 @@ def read(call: Call, made: tf.Tensor, ids: tf.Tensor | None, parts: Parts) -> li
         sizes = [_size(call, s, supply) for s in part.sizes]
         values.append(_value(call, part, value or Value.stacked(tensor), sizes, output))
     return values
+
+
+def _checked(call: Call, found: list[tf.Tensor], parts: Parts) -> list[tf.Tensor]:
+    """What an optional holds, after a check that it was made with the sizes of these parts."""
+    stored = found[len(parts) :]
+    known = [s for p in parts if p for s in p.differing]
+    pairs = [(s.tensor, t) for s, t in zip(known, stored, strict=True) if isinstance(s, RowSizes)]
+    with call.emit.graph.as_default():
+        same = [tf.reduce_all(tf.cast(a, t.dtype) == t) for a, t in pairs]
+        text = f"{call.op.name} reads what another branch has kept. This is a bug of tf_pfor."
+        with tf.control_dependencies([tf.debugging.Assert(s, [text]) for s in same]):
+            return [t if t.dtype == tf.variant else tf.identity(t) for t in found]
 
 
 def _stored_shape(part: Part | None, lead: int | None, shape: Shape) -> Any:
@@ -230,23 +290,38 @@ def leaving(parts: Parts, known: Iterable[RowSizes], *, by_row: bool) -> Parts:
     return tuple(p and p.mapped(outside) for p in parts)
 
 
-def of_branches(found: Sequence[Parts]) -> Parts:
-    """The parts of an optional that each branch returns."""
-    first = found[0]
-    for parts in found[1:]:
-        if len(parts) != len(first) or not all(
-            a is b or (a and a.is_like(b)) for a, b in zip(parts, first)
-        ):
-            return _SEVERAL
-    return first
+def of_branches(given: Sequence[Parts | None]) -> Parts:
+    """The parts of an optional that each branch returns; None of a branch that keeps nothing."""
+    found = [parts for parts in given if parts is not None]
+    if not found:
+        return ()
+    if all(are_alike(found[0], parts) for parts in found[1:]):
+        return found[0]
+    return (Part(MIXED, (), tuple(given)),)
 
 
 def sizes_of(parts: Parts) -> list[Any]:
     """All sizes; sizes made in a branch are told apart by the place of their making."""
-    every = [s for p in parts if p for s in p.sizes]
-    return [s.made if isinstance(s, Stored) else s for s in every]
+    return [s.made if isinstance(s, Stored) else s for s in _sizes_in(parts)]
 
 
-def outline(parts: Parts) -> Any:
+def _sizes_in(parts: Parts) -> list[Any]:
+    found: list[Any] = []
+    for p in parts:
+        if p is not None:
+            found += p.sizes
+            found += [s for each in p.rest if each for s in _sizes_in(each)] * (p.form == MIXED)
+    return found
+
+
+def outline(parts: Parts | None) -> Any:
     """The same for parts that differ in nothing but numbers."""
-    return tuple(p and (p.form, p.rest, tuple(map(type, p.sizes))) for p in parts)
+    return parts and tuple(
+        p
+        and (
+            (p.form, tuple(map(outline, p.rest)))
+            if p.form == MIXED
+            else (p.form, p.rest, tuple(map(type, p.sizes)))
+        )
+        for p in parts
+    )

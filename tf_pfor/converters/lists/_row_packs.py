@@ -33,7 +33,12 @@ from tf_pfor.converters.lists._list_rows import (
 from tf_pfor.converters.lists._lists import size_of_rows, stack_list
 from tf_pfor.converters.lists._nested_lengths import has_ends, pushed, with_ends, with_own_rows
 from tf_pfor.converters.lists._optional_values import SCALAR, item_at, list_of, tell
-from tf_pfor.converters.lists._ragged_items import DIFFER, padded_shape, to_hold
+from tf_pfor.converters.lists._ragged_items import (
+    DIFFER,
+    padded_shape,
+    to_hold,
+    to_hold_parts,
+)
 from tf_pfor.converters.lists._unpacked_lists import elements, keeps
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -43,6 +48,7 @@ from tf_pfor.layouts.padded_lists import padded_stack
 
 _PACK = [tf.variant, tf.float64, tf.float64, tf.float64]
 _SHAPES = [[], [None], [None]]
+_OF_OPTIONALS = "an optional of rows of different shapes is kept in another one"
 _UNEVEN = "a packed list whose rows differ in length"
 
 
@@ -63,8 +69,6 @@ def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
     rows leave such lists.
     """
     item, rows = stack_list(call, value), rows_of(target)
-    if known_rows(item).parts:
-        raise CannotVectorize("an optional of rows of different shapes is kept in a list")
     bare = has_ends(call, call.op.inputs[0])
     target = _to_hold(call, target, item, bare=bare)
     rows = rows_of(target)
@@ -77,14 +81,18 @@ def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
         if holds_packs(target):
             target = list_with_rows(target, pushed(call, target, item))
         return target, item.tensor
-    return target, pack(call, item, call.op.inputs[-1], rows) if holds_packs(
-        target
-    ) else item.tensor
+    if not holds_packs(target):
+        return target, item.tensor
+    return target, pack(call, item, call.op.inputs[-1], rows, in_list=True)
 
 
 def _to_hold(call: Call, target: Value, item: Value, *, bare: bool) -> Value:
     """The list of lists, which knows the sizes of the items of its lists."""
     held, known = known_rows(item), known_rows(target)
+    if held.parts or known.parts:
+        if bare:
+            raise CannotVectorize(_OF_OPTIONALS)
+        return to_hold_parts(call, target, held.parts)
     if not (held.items or known.items):
         return target
     if bare or not held.items:
@@ -118,11 +126,14 @@ def taken(
 def _holding(call: Call, item: Value, source: Value) -> Value:
     """A list out of a list of lists, which knows the sizes of the items."""
     known = known_rows(source)
-    if not known.items:
+    if not (known.items or known.parts):
         return item
     rows = rows_of(item) or ListRows(call.loop.length, is_even=True)
     return list_with_rows(
-        item, dataclasses.replace(rows, items=known.items, are_shapes=known.are_shapes)
+        item,
+        dataclasses.replace(
+            rows, items=known.items, are_shapes=known.are_shapes, parts=known.parts
+        ),
     )
 
 
@@ -161,7 +172,14 @@ def _with_packs(call: Call, value: Value) -> Value:
     return StackedList(packs, value.inner_shape, value.dtype, rows)
 
 
-def pack(call: Call, value: Value, made: tf.Tensor, container: ListRows | None = None) -> tf.Tensor:
+def pack(
+    call: Call,
+    value: Value,
+    made: tf.Tensor,
+    container: ListRows | None = None,
+    *,
+    in_list: bool = False,
+) -> tf.Tensor:
     """The tensor that is put into a container for a list or an optional.
 
     Args:
@@ -169,10 +187,11 @@ def pack(call: Call, value: Value, made: tf.Tensor, container: ListRows | None =
       value: the list or the optional.
       made: the list or the optional in the body.
       container: the rows of the container; None if it has the rows of the loop.
+      in_list: whether it is a list, which knows what its items hold.
     """
     item = stack_list(call, value)
-    if known_rows(item).parts:
-        raise CannotVectorize("an optional of rows of different shapes is kept in a list")
+    if known_rows(item).parts and not in_list:
+        raise CannotVectorize(_OF_OPTIONALS)
     if _tf.in_xla_context(call.emit.graph):
         raise CannotVectorize("a list is kept in an optional, which XLA has not")
     if not is_container(item):
