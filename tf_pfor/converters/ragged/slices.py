@@ -215,7 +215,7 @@ def _range_of(call: Call, item: Item, room: Dim) -> tuple[tf.Tensor | None, RowS
         if span is not None and span > 0:
             full = -(-span // item.stride)
             most = full if most is None else min(most, full)
-    found = KnownRange(start and Cell(start), RowSizes.of(length, most, full))
+    found = KnownRange(None if start is None else Cell(start), RowSizes.of(length, most, full))
     if key is not None:
         memo[key] = found
     return found.both
