@@ -26,7 +26,8 @@ from tf_pfor.core.values import Cell, Shape, Value
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, same_sizes, shape_value, size_value
 from tf_pfor.layouts.row_sizes import RowSizes, Size
 
-ROWS, SHAPE, NUMBER, LIST, MIXED = "rows", "shape", "number", "list", "several"
+ROWS, SHAPE, NUMBER, LIST, NESTED, MIXED = ["rows", "shape", "number", "list", "nested", "several"]
+_OF_PARTS = (MIXED, NESTED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,8 +48,9 @@ class Part:
     Attributes:
       form: rows, a shape or a size of such, or a list of such items or their shapes.
       sizes: an int, ``RowSizes`` or ``Stored`` for each leading axis.
-      rest: for rows the static sizes of the axes behind; for a list whether it holds shapes; for
-        what branches keep in one place the parts of each branch, None of one that keeps nothing.
+      rest: for rows the static sizes of the axes behind; for a list whether it holds shapes; for an
+        optional its parts, alone; for what branches keep in one place the parts of each branch,
+        None of one that keeps nothing.
     """
 
     form: str
@@ -65,7 +67,7 @@ class Part:
 
     def mapped(self, change: Callable[..., Any]) -> Part:
         """The same with other sizes."""
-        if self.form == MIXED:
+        if self.form in _OF_PARTS:
             each = tuple(
                 parts and tuple(p and p.mapped(change) for p in parts) for parts in self.rest
             )
@@ -86,7 +88,7 @@ class Part:
         """Whether another part is the same."""
         if other is None or self.form != other.form:
             return False
-        if self.form == MIXED:
+        if self.form in _OF_PARTS:
             return len(self.rest) == len(other.rest) and all(map(are_alike, self.rest, other.rest))
         return (
             self.rest == other.rest
@@ -132,7 +134,7 @@ def parts_of(call: Call, components: Sequence[Value]) -> Parts:
     found = tuple(map(_part, components))
     if not _tf.in_body(call.emit.graph):
         return found if any(found) else ()
-    if any(p and p.form in (ROWS, LIST) for p in found):
+    if any(p and p.form in (ROWS, LIST, NESTED) for p in found):
         raise CannotVectorize("a branch keeps rows of different shapes, in a map of a map")
     return ()
 
@@ -146,6 +148,8 @@ def _part(value: Value) -> Part | None:
         part = Part(NUMBER, (value.size,))
     elif known_rows(value).items:
         part = Part(LIST, known_rows(value).items, known_rows(value).are_shapes)
+    elif known_rows(value).parts:
+        part = Part(NESTED, (), (known_rows(value).parts,))
     else:
         return None
     if any(isinstance(s, tf.Tensor) for s in part.sizes):
@@ -158,7 +162,7 @@ def stored_forms(call: Call, components: Sequence[Value]) -> list[tf.Tensor]:
     return [
         value.in_rows
         if isinstance(value, Ragged)
-        else pack(call, value, made)
+        else pack(call, value, made, parts_known=True)
         if value.dtype == tf.variant
         else call.stacked(value)
         for value, made in zip(components, call.op.inputs)
@@ -190,7 +194,8 @@ def read(call: Call, made: tf.Tensor, ids: tf.Tensor | None, parts: Parts) -> li
         raise CannotVectorize(_UNDER_ONE_NAME)
     lead = call.loop.static_length if ids is None else None
     shapes: list[Any] = [
-        _stored_shape(p, lead, s) for p, s in zip(parts, call.attr("output_shapes"))
+        s if d == tf.variant else _stored_shape(p, lead, s)
+        for p, s, d in zip(parts, call.attr("output_shapes"), dtypes)
     ]
     count = sum(len(p.differing) for p in parts if p)
     with emit.graph.as_default():
@@ -232,8 +237,8 @@ def _checked(call: Call, found: list[tf.Tensor], parts: Parts) -> list[tf.Tensor
 
 
 def _stored_shape(part: Part | None, lead: int | None, shape: Shape) -> Any:
-    if part is None or part.form == LIST:
-        return shape if part is not None else tf.TensorShape([lead]).concatenate(shape)
+    if part is None:
+        return tf.TensorShape([lead]).concatenate(shape)
     if part.form == ROWS:
         return [lead, *[None] * len(part.sizes), *part.rest]
     return [lead, len(part.sizes)] if part.form == SHAPE else [lead]
@@ -266,6 +271,8 @@ def _value(call: Call, part: Part, value: Value, sizes: list[Any], output: tf.Te
     if part.form == NUMBER:
         return size_value(call.emit, sizes[0], output.dtype)
     rows = rows_of(value) or ListRows(call.loop.length, is_even=True)
+    if part.form == NESTED:
+        return list_with_rows(value, dataclasses.replace(rows, parts=part.rest[0]))
     return list_with_rows(
         value, dataclasses.replace(rows, items=tuple(sizes), are_shapes=part.rest)
     )
@@ -310,7 +317,8 @@ def _sizes_in(parts: Parts) -> list[Any]:
     for p in parts:
         if p is not None:
             found += p.sizes
-            found += [s for each in p.rest if each for s in _sizes_in(each)] * (p.form == MIXED)
+            for each in p.rest if p.form in _OF_PARTS else ():
+                found += _sizes_in(each or ())
     return found
 
 
@@ -320,7 +328,7 @@ def outline(parts: Parts | None) -> Any:
         p
         and (
             (p.form, tuple(map(outline, p.rest)))
-            if p.form == MIXED
+            if p.form in _OF_PARTS
             else (p.form, p.rest, tuple(map(type, p.sizes)))
         )
         for p in parts

@@ -48,7 +48,7 @@ from tf_pfor.layouts.padded_lists import padded_stack
 
 _PACK = [tf.variant, tf.float64, tf.float64, tf.float64]
 _SHAPES = [[], [None], [None]]
-_OF_OPTIONALS = "an optional of rows of different shapes is kept in another one"
+_OF_OPTIONALS = "an optional of rows of different shapes is kept in a list or another one"
 _UNEVEN = "a packed list whose rows differ in length"
 
 
@@ -83,7 +83,7 @@ def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
         return target, item.tensor
     if not holds_packs(target):
         return target, item.tensor
-    return target, pack(call, item, call.op.inputs[-1], rows, in_list=True)
+    return target, pack(call, item, call.op.inputs[-1], rows, parts_known=True)
 
 
 def _to_hold(call: Call, target: Value, item: Value, *, bare: bool) -> Value:
@@ -178,7 +178,7 @@ def pack(
     made: tf.Tensor,
     container: ListRows | None = None,
     *,
-    in_list: bool = False,
+    parts_known: bool = False,
 ) -> tf.Tensor:
     """The tensor that is put into a container for a list or an optional.
 
@@ -187,10 +187,10 @@ def pack(
       value: the list or the optional.
       made: the list or the optional in the body.
       container: the rows of the container; None if it has the rows of the loop.
-      in_list: whether it is a list, which knows what its items hold.
+      parts_known: whether the container knows the parts of what it holds.
     """
     item = stack_list(call, value)
-    if known_rows(item).parts and not in_list:
+    if known_rows(item).parts and not parts_known:
         raise CannotVectorize(_OF_OPTIONALS)
     if _tf.in_xla_context(call.emit.graph):
         raise CannotVectorize("a list is kept in an optional, which XLA has not")
