@@ -124,14 +124,8 @@ def gradient(name):
     return row
 
 
-ALL_AT_ONCE = {"fallback": "error"}
-OPTIONS = {"nested": {"warn": False}}
-"""An optional in an optional: a loop over the rows."""
-
-
 def mapped(name, elems, **options):
-    options |= OPTIONS.get(name, ALL_AT_ONCE)
-    return tf_pfor.vectorized_map(gradient(name), elems, **options)
+    return tf_pfor.vectorized_map(gradient(name), elems, fallback="error", **options)
 
 
 def looped(name, rows=ROWS):
@@ -149,7 +143,7 @@ def test_values(name, form):
     elif form == "cut":
         cut = lambda e: row(e[0][: e[1]])  # noqa: E731
         elems = (ROWS.to_tensor(), tf.constant(LENGTHS))
-        found = tf_pfor.vectorized_map(cut, elems, **OPTIONS.get(name, ALL_AT_ONCE))
+        found = tf_pfor.vectorized_map(cut, elems, fallback="error")
     elif form == "chunks":
         found = mapped(name, ROWS, chunk_size=3)
     elif form == "one row":

@@ -1,0 +1,145 @@
+"""Gradients that a body takes of loops whose trips cut rows, or choose a branch that reads rows.
+
+TensorFlow keeps what a trip reads in lists. All rows of a batch have one list, whose items have the
+sizes that were known before the loop.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+ROWS = tf.ragged.constant([[1.0, 2.0], [3.0], [0.5, -0.6, 0.7], [0.8, -0.9]])
+DENSE = tf.random.stateless_normal([4, 4], [1, 2])
+COUNTS = tf.constant([0, 3, 1, 2])
+S = tf.reduce_sum
+
+
+def trips(body, count=None):
+    """A loop over ``body(row, dense row, count, trip, number)``, which gives the next number."""
+
+    def run(r, d, k):
+        return tf.while_loop(
+            lambda t, s: t < (k if count is None else count),
+            lambda t, s: (t + 1, tf.tanh(body(r, d, k, t, s))),
+            (0, tf.constant(0.3)),
+        )[1]
+
+    return run
+
+
+def twice(body):
+    """A loop in the loop over ``body(number)``."""
+    return lambda s: tf.while_loop(lambda u, v: u < 2, lambda u, v: (u + 1, body(v)), (0, s))[1]
+
+
+def carried(r, d, k, t, s):
+    v = tf.while_loop(
+        lambda u, v: u < 2, lambda u, v: (u + 1, tf.sin(v) * s + v * d[:k]), (0, d[:k]),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None])),
+    )[1]  # fmt: skip
+    return S(v)
+
+
+def of_both(r, d, k, t, s):
+    return tf.cond(s > 0.4, lambda: S(tf.sin(r * s)), lambda: S(tf.cos(d[:k] * s)))
+
+
+def of_three(r, d, k, t, s):
+    branches = [lambda: s * 1.1, lambda: S(tf.sin(r * s)), lambda: S(tf.cos(d[:k] * s))]
+    return tf.switch_case((k + t) % 3, branches)
+
+
+PROGRAMS = {
+    "cut": trips(lambda r, d, k, t, s: s + S(tf.sin(d[:k] * s))),
+    "as many trips": trips(lambda r, d, k, t, s: s + S(tf.sin(d[:k] * s)), 3),
+    "rest": trips(lambda r, d, k, t, s: s + S(tf.sin(r[1:] * s))),
+    "cut of a cut": trips(lambda r, d, k, t, s: s * S(d[:k][1:])),
+    "places": trips(lambda r, d, k, t, s: s + S(r * tf.cast(tf.range(tf.size(r)), r.dtype))),
+    "in an inner loop": trips(lambda r, d, k, t, s: twice(lambda v: S(tf.sin(d[:k] * v)))(s)),
+    "carried": trips(carried),
+    "over elements": trips(lambda r, d, k, t, s: S(tf.map_fn(lambda e: tf.sin(e * s), d[:k]))),
+    "branch": trips(
+        lambda r, d, k, t, s: tf.cond(s > 0.3, lambda: S(tf.sin(r * s)), lambda: s * 1.1)
+    ),
+    "branches": trips(of_both),
+    "case": trips(of_three),
+    "matrix in a branch": trips(
+        lambda r, d, k, t, s: tf.cond(
+            s > 0.3, lambda: S(tf.linalg.matvec(r[:, None] * r, r * s)), lambda: S(r[:, None] * s)
+        )
+    ),
+    "branch in a branch": trips(
+        lambda r, d, k, t, s: tf.cond(k > 1, lambda: of_both(r, d, k, t, s), lambda: s + S(r))
+    ),
+    "loop in a branch": trips(
+        lambda r, d, k, t, s: tf.cond(
+            s > 0.2, lambda: twice(lambda v: S(tf.sin(d[:k] * v)))(s), lambda: s + 0.1
+        )
+    ),
+    "branch in an inner loop": trips(
+        lambda r, d, k, t, s: twice(lambda v: of_both(r, d, k, t, v))(s)
+    ),
+    "function": trips(lambda r, d, k, t, s: tf.function(lambda s: of_both(r, d, k, t, s))(s)),
+}
+
+
+def with_slopes(name):
+    @tf.autograph.experimental.do_not_convert
+    def body(row):
+        r, d, k = row
+        with tf.GradientTape() as tape:
+            tape.watch([r, d])
+            y = PROGRAMS[name](r, d, k)
+        slopes = tape.gradient(y, [r, d], unconnected_gradients="zero")
+        return y + tf.add_n([S(tf.sin(tf.convert_to_tensor(g))) for g in slopes])
+
+    return body
+
+
+def by_row(name, n=4):
+    body = with_slopes(name)
+    return [body((ROWS[i], DENSE[i], COUNTS[i])) for i in range(n)]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values(name):
+    elems = (ROWS, DENSE, COUNTS)
+    found = tf_pfor.vectorized_map(with_slopes(name), elems, fallback="error")
+    np.testing.assert_allclose(found, by_row(name), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["carried", "case", "branch in a branch"])
+@pytest.mark.parametrize("n", [0, 1, None])
+def test_few_rows_and_an_unknown_number(name, n):
+    x, d, k = ROWS, DENSE, COUNTS
+    if n is not None:
+        x, d, k = x[:n], d[:n], k[:n]
+
+    def run(x, d, k):
+        return tf_pfor.vectorized_map(with_slopes(name), (x, d, k), fallback="error")
+
+    numbers = tf.TensorSpec([None], tf.int32)
+    specs = [tf.RaggedTensorSpec([None, None]), tf.TensorSpec([None, 4]), numbers]
+    found = tf.function(run, input_signature=specs)(x, d, k) if n is None else run(x, d, k)
+    want = by_row(name, 4 if n is None else n)
+    np.testing.assert_allclose(found, np.reshape(want, [-1]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["cut", "rest", "carried", "branches", "branch in a branch"])
+def test_gradients_around(name):
+    def slope(run):
+        with tf.GradientTape() as tape:
+            tape.watch([ROWS.flat_values, DENSE])
+            rows = tf.RaggedTensor.from_row_lengths(tf.identity(ROWS.flat_values), [2, 1, 3, 2])
+            total = S(run(rows, tf.identity(DENSE)) * [1.0, 2.0, 3.0, 4.0])
+        given = [ROWS.flat_values, DENSE]
+        slopes = tape.gradient(total, given, unconnected_gradients="zero")
+        return [*map(tf.convert_to_tensor, slopes)]
+
+    body = with_slopes(name)
+    found = slope(lambda x, d: tf_pfor.vectorized_map(body, (x, d, COUNTS), warn=False))
+    want = slope(lambda x, d: tf.stack([body((x[i], d[i], COUNTS[i])) for i in range(4)]))
+    for one, other in zip(found, want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
