@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor.api.options import check_bool
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
@@ -234,7 +235,8 @@ class Ensemble(keras.Model):
         if data not in ("shared", "own"):
             raise ArgumentError(f"data must be 'shared' or 'own', found {data!r}.")
         values = stack(models)
-        self.data, self.supports_jit, self.count = data, bool(supports_jit), len(models)
+        self.data, self.count = data, len(models)
+        self.supports_jit = check_bool(supports_jit, "supports_jit")
         self._template = _Template(models[0])
         template = models[0]
         self._stacked = [
