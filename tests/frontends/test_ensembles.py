@@ -393,6 +393,24 @@ def test_optimizers_that_do_not_mix_members():
         Ensemble([linear(), linear()]).compile(Plain(), "mse")
 
 
+def test_weight_decay_of_each_member():
+    models = [linear(), linear()]
+    starts = [model.get_weights() for model in models]
+    for names in (["bias"], ["dense[_0-9]*/kernel"]):  # the slash is in the name of no stack
+        made = [keras.optimizers.SGD(0.1, weight_decay=0.5) for _ in range(2)]
+        for optimizer in made:
+            optimizer.exclude_from_weight_decay(var_names=names)
+        ensemble = Ensemble(models)
+        ensemble.compile(made[0], "mse")
+        ensemble.fit(X, Y, 24, epochs=2, verbose=0)
+        models[1].set_weights(starts[1])
+        models[1].compile(made[1], "mse")
+        models[1].fit(X, Y, 24, epochs=2, verbose=0)
+        for a, b in zip(ensemble.member(1).get_weights(), models[1].get_weights(), strict=True):
+            close(a, b)
+        models[1].set_weights(starts[1])
+
+
 def test_scaled_losses():
     keras.config.set_dtype_policy("mixed_float16")
     try:

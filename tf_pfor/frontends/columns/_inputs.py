@@ -131,9 +131,9 @@ class _Reader:
 
     def _of_cells(self, cells: Sequence[Column]) -> Column:
         """A list of cells: numbers, texts, arrays, or lists of such."""
-        if missing := sum(map(_values.missing_in, cells)):
+        if missing := _values.missing_among(cells):
             raise _values.missing(self.name, missing)
-        kinds = {_kind(cell) for cell in cells}
+        kinds = _kinds(cells)
         if len(kinds) > 1:
             raise ArgumentTypeError(
                 f"Column {self.name!r} has cells of different types: {', '.join(sorted(kinds))}. "
@@ -237,6 +237,13 @@ def padded(arrays: Sequence[np.ndarray], flat: tf.Tensor) -> Uneven:
         row[tuple(map(slice, of_row))] = part.reshape(of_row)
     axes = [int(axis) for axis in np.flatnonzero(sizes.min(0) < sizes.max(0))]
     return Uneven(tf.constant(made), tf.constant(sizes, tf.int32), {k: () for k in axes})
+
+
+def _kinds(cells: Sequence[Column]) -> set[str]:
+    """The kinds of cells; cells of one type are of one kind, but for arrays."""
+    by_type = dict(zip(map(type, cells), cells))
+    has_arrays = any(hasattr(t, "__array__") for t in by_type)
+    return {_kind(cell) for cell in (cells if has_arrays else by_type.values())}
 
 
 def _kind(cell: Column) -> str:

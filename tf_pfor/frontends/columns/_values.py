@@ -12,6 +12,8 @@ from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
 _DO = "Leave its dtype out of the spec and convert it in the function, or give a wider dtype."
 _TEXT = "SUO"  # NumPy's kinds of strings, and of objects
+_MISSING = ("NAType", "NaTType")  # pandas' types, which is optional
+_WHOLE = (int, np.integer)
 _DIGITS = {
     "bfloat16": 8,
     "complex128": 53,
@@ -58,14 +60,14 @@ def numbers(cells: Sequence[Any], name: str, dtype: tf.DType | None) -> np.ndarr
     Raises:
       ArgumentError: if no dtype holds all integers, or a float64 beside them would round one.
     """
-    whole = [int(x) for x in cells if isinstance(x, (int, np.integer))]
     try:
         made = np.asarray(cells)
     except OverflowError:  # an integer beyond all floats, beside a float
         made = np.empty(0, object)
     kind = made.dtype.kind
-    if not whole or kind in "biu":
+    if kind in "biu" or not any(issubclass(t, _WHOLE) for t in set(map(type, cells))):
         return made
+    whole = [int(x) for x in cells if isinstance(x, _WHOLE)]
     if kind not in "fc" or (len(whole) == len(cells) and (dtype is None or dtype.is_integer)):
         low, high = _shown(min(whole)), _shown(max(whole))
         found = f"the integer {low}" if low == high else f"integers from {low} to {high}"
@@ -112,11 +114,22 @@ def of_one_dtype(
     return _promoted(arrays, name, found)
 
 
+def missing_among(cells: Sequence[Any]) -> int:
+    """The number of missing values in the cells of a list."""
+    types = set(map(type, cells))  # most lists have one type: look at the cells of others only
+    may_be = [t for t in types if t is type(None) or t.__name__ in _MISSING or _is_masked(t)]
+    return sum(missing_in(x) for x in cells if type(x) in may_be) if may_be else 0
+
+
+def _is_masked(kind: type) -> bool:
+    return issubclass(kind, np.ma.MaskedArray)
+
+
 def missing_in(cell: object) -> int:
     """The number of missing values: None, pandas' NA, and masked values of NumPy."""
     if isinstance(cell, np.ma.MaskedArray):
         return int(np.count_nonzero(np.ma.getmaskarray(cell)))
-    return int(cell is None or type(cell).__name__ in ("NAType", "NaTType"))
+    return int(cell is None or type(cell).__name__ in _MISSING)
 
 
 def missing(name: str, count: int) -> ArgumentError:
@@ -147,7 +160,7 @@ def _is_known(dtype: np.dtype[Any]) -> bool:
 def _texts(array: np.ndarray, name: str, dtype: tf.DType | None) -> tf.Tensor:
     flat = array.reshape(-1)
     if array.dtype.kind == "O":
-        if count := sum(map(missing_in, flat)):
+        if count := missing_among(flat.tolist()):
             raise missing(name, count)
         for x in flat:
             if not isinstance(x, (str, bytes)):

@@ -13,7 +13,7 @@ from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.keras import _scopes, _specs
-from tf_pfor.frontends.keras._optimizers import check_optimizer
+from tf_pfor.frontends.keras._optimizers import check_optimizer, exclude_by_member
 from tf_pfor.frontends.keras._scopes import keras
 
 _no_autograph = tf.autograph.experimental.do_not_convert
@@ -363,6 +363,7 @@ class Ensemble(keras.Model):
         pairs = [*zip(self._stacked[0], self._template.model.trainable_variables)]
         scales = bool(kwargs.get("auto_scale_loss", True))
         check_optimizer(made, pairs, self.dtype_policy.name, scales=scales)
+        exclude_by_member(made, pairs)
         super().compile(made, *args, **kwargs)
 
     def compile_from_config(self, config: Nest) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from tf_pfor._tf._devices import outside_of_strategies
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.nests import Nest
+from tf_pfor.frontends.keras import _scopes
 from tf_pfor.frontends.keras._scopes import keras
 
 # Classes of Keras that update each element by itself. Others are tried.
@@ -77,6 +78,23 @@ def check_optimizer(optimizer: Nest, pairs: Sequence[Any], policy: str, *, scale
             "computes over a whole variable, or chooses by the name or the shape of a variable. "
             f"{_USE}"
         )
+
+
+def exclude_by_member(optimizer: Nest, pairs: Sequence[Any]) -> None:
+    """Takes weight decay off stacked variables where it is off the variable of a model.
+
+    The user told ``exclude_from_weight_decay`` variables of the first model or of the ensemble, or
+    parts of the names of the model's variables.
+
+    Args:
+      optimizer: a Keras optimizer, or None.
+      pairs: as for ``check_optimizer``.
+    """
+    every = [] if optimizer is None or not pairs else [optimizer, *_inside(optimizer)]
+    for one in every:
+        found = None if one.built else _scopes.undecayed(one, *zip(*pairs))
+        if found is not None:
+            one.exclude_from_weight_decay(var_list=found)
 
 
 def _inside(optimizer: Nest) -> Iterator[Any]:
