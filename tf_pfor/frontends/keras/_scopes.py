@@ -67,7 +67,7 @@ def has_config_of_defaults(model: Any) -> bool:
     return bool(getattr(model.get_config, "_is_default", False))
 
 
-def undecayed(optimizer: Any, variables: Sequence[Any], others: Sequence[Any]) -> list[Any] | None:
+def undecayed(optimizer: Nest, variables: Sequence[Any], others: Sequence[Any]) -> list[Any] | None:
     """The variables of which the weights do not decay; None if nothing was said of any.
 
     Args:
