@@ -231,6 +231,17 @@ def test_wrong_options(options, text):
         tf_pfor.settings("error")
 
 
+def test_bools_are_bools():
+    for call in (
+        lambda: tf_pfor.settings(warn="no"),
+        lambda: tf_pfor.set_settings(warn=0),
+        lambda: tf_pfor.vmap(tf.sin, warn="no"),
+        lambda: tf_pfor.vectorized_map(tf.sin, tf.ones([2]), warn="no"),
+    ):
+        with pytest.raises(tf_pfor.ArgumentTypeError, match="warn must be a bool, found"):
+            call()
+
+
 def test_options_are_keywords():
     for function in (tf_pfor.jacrev, tf_pfor.jacfwd, tf_pfor.hessian, tf_pfor.laplacian):
         with pytest.raises(TypeError):

@@ -1,5 +1,6 @@
 """``column_function`` gives, for columns of NumPy and lists, what its function gives row by row."""
 
+import collections
 import concurrent.futures
 import pickle
 
@@ -187,6 +188,53 @@ def test_no_rows():
     assert shapes == {"ids": (0,), "fixed": (0, 2), "grid": (0, 2), "deep": (0,)}
 
 
+@pytest.mark.parametrize(
+    ("column", "spec", "dtype"),
+    [
+        ([1, 200], tf.TensorSpec([], tf.uint8), np.uint8),
+        ([2**63, 1.0], None, np.float64),
+        ([2**24, -3], tf.TensorSpec([]), np.float32),
+        (np.ma.array([1, 2]), None, np.int64),
+        (range(3), None, np.int64),
+        (collections.deque([1, 2]), None, np.int64),
+        (tf.constant([1, 2]), tf.TensorSpec([], tf.int8), np.int8),
+    ],
+)
+def test_values_that_fit(column, spec, dtype):
+    found = column_function(lambda row: row, columns={"x": spec})({"x": column})["x"]
+    assert found.dtype == dtype
+    assert found.tolist() == [*map(dtype, column)]
+
+
+def test_the_dtype_of_empty_cells_does_not_count():
+    found = column_function(lambda row: row)({"x": [np.array([2**60 + 1]), np.array([])]})["x"]
+    assert [x.tolist() for x in found] == [[2**60 + 1], []]
+    assert found[1].dtype == np.int64
+
+
+@pytest.mark.parametrize("ids", [[1, 2, 3], [[1], [], [2, 3]], [[[1]], [], [[2], []]]])
+def test_a_failure_names_the_row(ids):
+    mapped = column_function(lambda row: {"y": tf.strings.to_number(row["x"]), "ids": row["ids"]})
+    with pytest.raises(tf.errors.InvalidArgumentError) as found:
+        mapped({"x": ["1", "2", "three"], "ids": ids})
+    first, second = str(found.value).splitlines()[:2]
+    assert first.startswith("Row 2 of the batch fails in StringToNumber (")
+    assert "test_columns.py" in first
+    assert second == f"The row: {{'x': b'three', 'ids': {ids[2]}}}"
+
+
+def test_a_failure_after_an_update_is_not_repeated():
+    count = tf.Variable(0)
+
+    def fn(row):
+        count.assign_add(1)
+        return {"y": tf.strings.to_number(row["x"])}
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="In a batch of 2 rows"):
+        column_function(fn)({"x": ["1", "two"]})
+    assert count.numpy() <= 2
+
+
 def test_variables_and_randomness():
     w = tf.Variable(2.0)
     mapped = column_function(
@@ -247,6 +295,18 @@ WRONG = {
     "lengths": ({"x": [1, 2], "y": [1]}, "must have one length"),
     "no columns": ({}, "has no columns"),
     "no batch": ([1, 2], "called with a list"),
+    "scalar": ({"x": tf.constant(1)}, "with rows"),
+    "masked": ({"x": np.ma.array([1, 2], mask=[0, 1])}, "'x' has 1 missing values"),
+    "masked cells": ({"x": [np.ma.array([1, 2], mask=[1, 1])]}, "'x' has 2 missing values"),
+    "masked lists": ({"x": [[1.0, np.ma.masked]]}, "'x' has 1 missing values"),
+    "integers of two dtypes": ({"x": [2**63, -1]}, "'x' has integers from -1 to 92"),
+    "large integer": ({"x": [2**70]}, "'x' has the integer 118"),
+    "beside floats": ({"x": [2**53 + 1, 0.5]}, "'x' has the integer 9007199254740993 beside"),
+    "arrays beside floats": ({"x": [np.array([2**53 + 1]), np.array([0.5])]}, "beside floats"),
+    "arrays of two dtypes": ({"x": [np.array([1], "u8"), np.array([1])]}, "dtypes int64, uint64"),
+    "arrays of texts": ({"x": [np.array([1]), np.array(["1"])]}, "beside arrays of texts"),
+    "surrogate": ({"x": ["\ud800"]}, r"'x' has the text '\\ud800'"),
+    "long double": ({"x": np.ones(1, np.longdouble)}, "'x' has dtype float"),
 }
 
 
@@ -264,9 +324,19 @@ MISFITS = {
     "uneven rows": ([[[1.0], [1.0, 2.0]]], tf.TensorSpec([None, None]), "cells of shape"),
     "dtype": ([1.5, 2.5], tf.TensorSpec([], tf.int32), "dtype float64, expected int32"),
     "text": (["a"], tf.TensorSpec([], tf.int32), "expected int32"),
+    "large": ([2**40 + 5, 3], tf.TensorSpec([], tf.int32), "value 1099511627781 .* says int32"),
+    "large in lists": ([[300], [1]], tf.TensorSpec([None], tf.int8), "value 300 .* says int8"),
+    "large in arrays": (
+        [np.array([300]), np.array([1, 2])], tf.TensorSpec([None], tf.int8), "value 300",
+    ),
+    "large in a tensor": (tf.constant([300]), tf.TensorSpec([], tf.int8), "value 300"),
+    "sign": ([-1], tf.TensorSpec([], tf.uint64), "from 0 to"),
+    "unsigned": ([2**63], tf.TensorSpec([], tf.int64), "value 9223372036854775808"),
+    "rounded": ([2**24 + 1], tf.TensorSpec([], tf.float32), "16777217 .* without rounding"),
+    "infinite": ([1e39], tf.TensorSpec([], tf.float32), "that do not become infinite"),
     "no text": ([1], tf.TensorSpec([], tf.string), "expected string"),
     "not ragged": ([[1.0]], tf.RaggedTensorSpec([None, None], tf.float32, 1), "cells of shape"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MISFITS)
@@ -290,6 +360,8 @@ def test_cells_that_do_not_fit(name):
         (lambda: column_function(lambda row: row["x"])({"x": [1]}), "expected a dict of tensors"),
         (lambda: column_function(lambda row: {"y": {}})({"x": [1]}), "for column 'y'"),
         (lambda: column_function(lambda row: row)({"x": [b"\xff"]}), "no UTF-8"),
+        (lambda: column_function(doubled, binary=["z"])({"x": [1]}), "no result 'z'"),
+        (lambda: column_function(lambda row: {"y": row["xy"]})({"x": [1]}), "'xy', .* row lacks"),
     ],
 )
 def test_wrong_use(make, message):

@@ -70,6 +70,13 @@ def test_elements_that_cannot_be_batched(name):
         ELEMENTS[name]().apply(map_and_batch(identity, 2))
 
 
+def test_vectorize_takes_batches():
+    numbers = Dataset.range(4)
+    for dataset in (numbers, numbers.map(lambda i: {"a": i}), Dataset.zip((numbers, numbers))):
+        with pytest.raises(tf_pfor.ArgumentError, match=r"component 0.* has shape \(\).*ds\.batch"):
+            dataset.map(vectorize(lambda *x: x))
+
+
 RESULTS = {
     "dataset": Dataset.range,
     "array": lambda i: tf.TensorArray(tf.int64, 1).write(0, i),

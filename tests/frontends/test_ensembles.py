@@ -323,6 +323,139 @@ def test_compiled_by_xla():
     close(ensemble.members(X), plain.members(X), rtol=1e-4, atol=1e-5)
 
 
+def linear(**options):
+    return keras.Sequential([keras.Input([4]), keras.layers.Dense(2, **options)])
+
+
+@keras.saving.register_keras_serializable("tests")
+class Centred(keras.optimizers.SGD):
+    """Takes off the mean of a gradient, which all members share in an ensemble."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        centred = gradient - keras.ops.mean(gradient)
+        super().update_step(centred, variable, learning_rate)
+
+
+@keras.saving.register_keras_serializable("tests")
+class Halted(keras.optimizers.SGD):
+    """Skips a step where a gradient is not finite, or too large for any trial."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        size = keras.ops.sum(gradient * gradient)
+        super().update_step(
+            keras.ops.where(size < 1e30, gradient, 0.0 * variable), variable, learning_rate
+        )
+
+
+class Unknown(keras.optimizers.SGD):
+    """It has no config."""
+
+    def __init__(self, rate):
+        super().__init__(rate)
+
+
+@keras.saving.register_keras_serializable("tests")
+class Plain(keras.optimizers.Adam):
+    """It updates each element by itself."""
+
+
+OF = keras.optimizers
+REFUSED = {
+    "clipnorm": (lambda: OF.SGD(clipnorm=0.1), "SGD has clipnorm=0.1"),
+    "global": (lambda: OF.Adam(global_clipnorm=1e9), "Adam has global_clipnorm"),
+    "lamb": (OF.Lamb, "Lamb updates a member"),
+    "adafactor": (OF.Adafactor, "Adafactor updates a member"),
+    "muon": (getattr(OF, "Muon", OF.Lamb), "(Muon|Lamb) updates a member"),
+    "loss scale": (lambda: OF.LossScaleOptimizer(OF.SGD()), "LossScaleOptimizer skips"),
+    "subclass": (Centred, "Centred updates a member"),
+    "limit": (Halted, "Halted updates a member"),
+    "no config": (lambda: Unknown(0.1), "Unknown cannot be copied"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_optimizers_that_mix_members(name):
+    make, text = REFUSED[name]
+    ensemble = Ensemble([linear(), linear()])
+    with pytest.raises(ArgumentError, match=text):
+        ensemble.compile(make(), "mse")
+
+
+def test_optimizers_that_do_not_mix_members():
+    rate = keras.optimizers.schedules.CosineDecay(0.0, 10, warmup_target=0.1, warmup_steps=5)
+    for optimizer in (
+        Plain(rate, weight_decay=0.1, use_ema=True, gradient_accumulation_steps=2),
+        keras.optimizers.SGD(clipvalue=0.1),
+        "rmsprop",
+    ):
+        Ensemble([linear(), linear()]).compile(optimizer, "mse")
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        Ensemble([linear(), linear()]).compile(Plain(), "mse")
+
+
+def test_weight_decay_of_each_member():
+    models = [linear(), linear()]
+    starts = [model.get_weights() for model in models]
+    for names in (["bias"], ["dense[_0-9]*/kernel"]):  # the slash is in the name of no stack
+        made = [keras.optimizers.SGD(0.1, weight_decay=0.5) for _ in range(2)]
+        for optimizer in made:
+            optimizer.exclude_from_weight_decay(var_names=names)
+        ensemble = Ensemble(models)
+        ensemble.compile(made[0], "mse")
+        ensemble.fit(X, Y, 24, epochs=2, verbose=0)
+        models[1].set_weights(starts[1])
+        models[1].compile(made[1], "mse")
+        models[1].fit(X, Y, 24, epochs=2, verbose=0)
+        for a, b in zip(ensemble.member(1).get_weights(), models[1].get_weights(), strict=True):
+            close(a, b)
+        models[1].set_weights(starts[1])
+
+
+def test_scaled_losses():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        ensemble = Ensemble([linear(), linear()])
+    finally:
+        keras.config.set_dtype_policy("float32")
+    with pytest.raises(ArgumentError, match="loss_scale_factor"):
+        ensemble.compile("sgd", "mse")
+    ensemble.compile(keras.optimizers.SGD(loss_scale_factor=64.0), "mse", auto_scale_loss=False)
+
+
+def test_constraints_of_each_member():
+    def make():
+        return linear(kernel_constraint=keras.constraints.MaxNorm(0.5), bias_constraint="NonNeg")
+
+    models = [make(), make()]
+    starts = [model.get_weights() for model in models]
+    ensemble = Ensemble(models)
+    fitted(ensemble)
+    for i, start in enumerate(starts):
+        alone = make()
+        alone.set_weights(start)
+        fitted(alone)
+        for a, b in zip(ensemble.member(i).get_weights(), alone.get_weights(), strict=True):
+            close(a, b)
+
+
+@pytest.mark.parametrize("data", ["shared", "own"])
+@pytest.mark.parametrize("build", [linear, gate])
+def test_exported(build, data, tmp_path):
+    x = X if build is linear else {"a": X, "b": X}
+    if data == "own":
+        x = tf.nest.map_structure(lambda a: np.stack([a, 2 * a], 1), x)
+    ensemble = Ensemble([build(), build()], data=data)
+    if build is gate:
+        with pytest.raises(ArgumentError, match="inputs of the ensemble are unknown"):
+            ensemble.export(str(tmp_path / "m"), verbose=False)
+        for count in (3, 5):
+            ensemble(tf.nest.map_structure(lambda a, count=count: a[:count], x))
+    ensemble.export(str(tmp_path / "m"), verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / "m"))
+    served = loaded.serve(tf.nest.map_structure(tf.constant, x))
+    tf.nest.map_structure(close, served, ensemble(x))
+
+
 def test_wrong_use():
     with pytest.raises(ArgumentError, match="data must be"):
         Ensemble([dense(0)], data="mine")

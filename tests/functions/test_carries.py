@@ -118,12 +118,19 @@ def test_python_runs_once_for_each_signature():
     assert len(ran) == 3
 
 
+RAGGED = tf.ragged.constant([[1.0, 2.0], [3.0]])
+
+
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
         (lambda: scan(3, 0.0, tf.zeros([2])), ArgumentTypeError, "must be a function"),
         (lambda: scan(decay, 0.0, tf.zeros([2]), axis=0.5), ArgumentTypeError, "axis must be"),
         (lambda: scan(decay, 0.0, tf.zeros([2]), axis=1), ArgumentError, "no axis 1"),
+        (lambda: scan(decay, 0.0, X, reverse="no"), ArgumentTypeError, "reverse must be a bool"),
+        (lambda: scan(decay, 0.0, {"a": RAGGED}), ArgumentTypeError, "xs has a RaggedTensor"),
+        (lambda: scan(decay, 0.0, RAGGED.to_sparse()), ArgumentTypeError, "xs has a SparseTensor"),
+        (lambda: scan(lambda c, x: (c, RAGGED), 0.0, X), ArgumentTypeError, "y has a RaggedTensor"),
         (lambda: scan(decay, 0.0), ArgumentError, "needs length"),
         (lambda: scan(decay, [object()], X), ArgumentTypeError, "expected a tensor"),
         (lambda: scan(decay, tf.zeros([3, 2]), X, axis=1), ArgumentError, "no room for axis 1"),

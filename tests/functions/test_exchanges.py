@@ -152,6 +152,7 @@ def test_extremes(dtype):
     assert smallest.numpy().tolist() == [[0, 2, 1]] * 3
     assert largest.dtype == smallest.dtype == tf.int32
     assert strict(pargmax)(x[:0]).shape == [0, 3]
+    assert strict(pargmin, out_axes=None)(x[:0]).numpy().tolist() == [2**31 - 1] * 3  # no row
     assert strict(pargmax, jit_compile=True)(x[:1]).numpy().tolist() == [[0, 0, 0]]
 
 

@@ -121,6 +121,22 @@ def test_columns_that_are_no_tensors(column, message):
         tf_pfor.column_function(lambda row: row)(arrow.table({"x": column}))
 
 
+def test_missing_values_inside_of_an_extension_type():
+    arrow = engine("pyarrow")
+    storage = arrow.array([[1, 2], [3, None]], arrow.list_(arrow.int64(), 2))
+    kind = arrow.fixed_shape_tensor(arrow.int64(), [2])
+    column = arrow.ExtensionArray.from_storage(kind, storage)
+    with pytest.raises(tf_pfor.ArgumentError, match="'x' has 1 missing values"):
+        tf_pfor.column_function(lambda row: row)(arrow.table({"x": column}))
+
+
+def test_missing_values_of_pandas():
+    pandas = engine("pandas")
+    for column in (pandas.array([1, None], "Int64"), pandas.array([True, None], "boolean")):
+        with pytest.raises(tf_pfor.ArgumentError, match="'x' has 1 missing values"):
+            tf_pfor.column_function(lambda row: row)(pandas.DataFrame({"x": column}))
+
+
 def test_no_utf8():
     arrow = engine("pyarrow")
     with pytest.raises(tf_pfor.ArgumentError, match="no UTF-8"):

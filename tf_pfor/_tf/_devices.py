@@ -1,7 +1,11 @@
-"""TensorFlow's knowledge of the devices of this process."""
+"""TensorFlow's knowledge of the devices of this process, and of strategies over them."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
+
+import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.eager import context
@@ -19,3 +23,10 @@ def memory_limit(name: str) -> int:
         return 0
     finally:
         pywrap_tfe.TF_DeleteDeviceList(devices)
+
+
+@contextlib.contextmanager
+def outside_of_strategies() -> Generator[None]:
+    """A scope in which ops run eagerly, under no ``tf.distribute`` strategy."""
+    with tf.Graph().as_default(), context.eager_mode():  # a new graph has no strategy
+        yield

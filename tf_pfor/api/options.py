@@ -6,9 +6,11 @@ import contextlib
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from tf_pfor import _tf
 from tf_pfor.core import settings as defaults
-from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.settings import Defaults, Fallback, OutShapes, Randomness, Settings
 
 
@@ -27,8 +29,9 @@ def settings(
     ``tf.function`` of your own keeps the options of its trace.
 
     Args:
-      fallback: "loop", "error", or a set of op types that may run in a sequential loop. All
-        functions follow it.
+      fallback: the ops that may run in a sequential loop because they have no rule. "loop": all.
+        "error": none. Or a set of op types. All functions follow it. Python functions
+        (``tf.numpy_function``) and image files are calls for each iteration anyway.
       warn: whether to warn of ops that run in a sequential loop.
       randomness: as for ``vmap``: "different", "same" or "error".
       out_shapes: "ragged", "dense" or "padded", for ``vmap``, ``vectorized_map`` and ``pfor``.
@@ -40,7 +43,7 @@ def settings(
       A context manager. It gives the ``Defaults`` that hold inside.
 
     Raises:
-      ArgumentError: if an option is wrong.
+      ArgumentError, ArgumentTypeError: if an option is wrong.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -74,7 +77,7 @@ def set_settings(
       The ``Defaults`` that hold where it is called.
 
     Raises:
-      ArgumentError: if an option is wrong.
+      ArgumentError, ArgumentTypeError: if an option is wrong.
 
     >>> import tf_pfor
     >>> tf_pfor.set_settings(fallback="error").fallback
@@ -136,6 +139,7 @@ class Options:
 
         Raises:
           ArgumentError: if one of them is none of these, or the two ways to say it disagree.
+          ArgumentTypeError: if ``warn`` is no bool.
         """
         if fallback is not None:
             fallback = check_fallback(fallback)
@@ -157,7 +161,7 @@ class Options:
             check_randomness(randomness),
             while_strategy,
             out_shapes,
-            None if warn is None else bool(warn),
+            None if warn is None else check_bool(warn, "warn"),
             progress,
         )
 
@@ -178,6 +182,17 @@ class Options:
             now.out_shapes if self.out_shapes is None else self.out_shapes,
             self.progress,
         )
+
+
+def check_bool(value: object, name: str) -> bool:
+    """An option that is True or False, checked.
+
+    Raises:
+      ArgumentTypeError: if it is no bool.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentTypeError(f"{name} must be a bool, found {value!r}. Pass True or False.")
+    return bool(value)
 
 
 def check_randomness(randomness: object) -> str | None:

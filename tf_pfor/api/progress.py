@@ -12,8 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.api.options import check_bool
 from tf_pfor.core.emit import Dim
-from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.errors import ArgumentError
 
 _LINES = 20  # at most, in a graph
 
@@ -25,14 +26,13 @@ def check_progress(progress: object, block: int | str | None, name: str) -> bool
       ArgumentTypeError: if it is no bool.
       ArgumentError: if there are no blocks.
     """
-    if not isinstance(progress, bool):
-        raise ArgumentTypeError(f"progress must be a bool, found {progress!r}.")
-    if progress and block is None:
+    is_on = check_bool(progress, "progress")
+    if is_on and block is None:
         raise ArgumentError(
             f"progress=True shows how many blocks of iterations are done, and {name} is None: all "
             f"run at once. Set {name}, or leave progress out."
         )
-    return progress
+    return is_on
 
 
 class Bar:

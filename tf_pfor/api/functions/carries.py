@@ -8,7 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor._tf._types import COMPOSITE
 from tf_pfor.api.blocks import in_turn
+from tf_pfor.api.options import check_bool
 from tf_pfor.core import nests
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
@@ -34,9 +36,9 @@ def scan(
 
     Args:
       fn: takes the carry and a row of ``xs``, and returns (carry, y). Traced once, with AutoGraph.
-        The carry must keep its structure, dtypes and shapes. y is a nest of tensors, or None.
+        The carry must keep its structure, dtypes and shapes. y is a nest of dense tensors, or None.
       init: the first carry, a nest of tensors.
-      xs: a nest of tensors, which all have n rows along ``axis``; None with ``length``.
+      xs: a nest of dense tensors, which all have n rows along ``axis``; None with ``length``.
       length: the number of rows n; needed without ``xs``.
       reverse: begin with the last row; results stay in the order of the rows.
       axis: the axis of the rows in the tensors of ``xs`` and of the results. A negative axis counts
@@ -59,7 +61,7 @@ def scan(
         raise ArgumentTypeError(f"scan: fn must be a function, found {fn!r}.")
     if isinstance(axis, bool) or not isinstance(axis, numbers.Integral):
         raise ArgumentTypeError(f"scan: axis must be an int, found {axis!r}.")
-    options = (length, bool(reverse), int(axis))
+    options = (length, check_bool(reverse, "scan: reverse"), int(axis))
     if tf.executing_eagerly():
         found = EagerCall(_scan, (fn,), (init, xs), options)()
         if found is not UNCACHED:
@@ -77,6 +79,7 @@ def _scan(
 ) -> tuple[Any, Any]:
     carry, rows = nests.from_user(init), nests.from_user(xs)
     carried = _tensors(carry, "init")
+    _check_dense(rows, "xs")
     given = [] if xs is None else _tensors(rows, "xs")
     n = _length(given, length, axis)
     given = [_moved(x, axis % len(x.shape), 0) for x in given]
@@ -92,6 +95,7 @@ def _scan(
         new = nests.from_user(result[0])
         made = _like(carry, carried, new)
         kept["ys"] = nests.from_user(result[1])
+        _check_dense(kept["ys"], "y")
         ys = [] if kept["ys"] is None else _tensors(kept["ys"], "y")
         for y in ys:
             if not -len(y.shape) - 1 <= axis <= len(y.shape):
@@ -115,6 +119,21 @@ def _scan(
     ys = [_moved(_of_length(y, n), 0, axis % len(y.shape)) for y in ys]  # checked in ``flat``
     stacked = None if kept["ys"] is None else nests.to_user(nests.pack(kept["ys"], ys))
     return nests.to_user(nests.pack(carry, list(last))), stacked
+
+
+def _check_dense(structure: Nest, name: str) -> None:
+    """Refuses tensors that have no rows of one shape.
+
+    Raises:
+      ArgumentTypeError: if there is a RaggedTensor, a SparseTensor or the like.
+    """
+    for x in tf.nest.flatten(structure):
+        if isinstance(x, COMPOSITE):
+            raise ArgumentTypeError(
+                f"scan: {name} has a {type(x).__name__}, expected tensors whose rows have one "
+                "shape. Make it dense (x.to_tensor(), tf.sparse.to_dense), and pass the lengths "
+                "of its rows beside it."
+            )
 
 
 def _tensors(structure: Nest, name: str) -> list[tf.Tensor]:

@@ -118,7 +118,8 @@ def pargmax(x: object, axis_name: str | None = None) -> Any:
 
     Returns:
       The nest of ``x``: int32 tensors of the same shapes, for each element the first example that
-      has the maximum. NaN is larger than all, as in NumPy.
+      has the maximum. NaN is larger than all, as in NumPy. Without examples (``out_axes=None``) it
+      is the largest int32, the number of none.
 
     Raises:
       ArgumentError: outside of a map.

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tf_pfor.api.checks import check_callable
+from tf_pfor.api.options import check_bool
 from tf_pfor.api.vmap import vmap
-from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.columns._elements import ElementsFunction
 from tf_pfor.frontends.columns._function import MapOptions, check_options
@@ -83,8 +84,7 @@ def Map(  # noqa: N802  (the name of Beam's transform of one element)
             f"min_batch_size is {min_batch_size}, expected at most max_batch_size, "
             f"{max_batch_size}. Change one of them."
         )
-    if binary not in (True, False):
-        raise ArgumentTypeError(f"binary must be a bool, found {binary!r}.")
+    check_bool(binary, "binary")
     of_batch = ElementsFunction(fn, spec, dict(options), binary=binary)
     made = _BEAM.BatchElements(**sizes) | _BEAM.FlatMap(of_batch)
     return f"tf_pfor.beam.Map({_label(fn)})" >> made

@@ -137,7 +137,7 @@ def _reads_elements(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @_no_autograph
     def one(row: Nest) -> Any:
-        made = converted(row)
+        made = converted(_inputs.Row(row) if isinstance(row, dict) else row)
         leaves = [_results.tensor_of(x, "a part of its result") for x in tf.nest.flatten(made)]
         if not leaves:
             raise ArgumentTypeError(

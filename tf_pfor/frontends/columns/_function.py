@@ -16,6 +16,7 @@ from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, did_you_mean
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.settings import current
 from tf_pfor.frontends.columns import _inputs, _results
+from tf_pfor.frontends.columns._failures import located
 from tf_pfor.frontends.data._elements import rows
 from tf_pfor.frontends.data._options import MapOptions
 from tf_pfor.reports.report import Report
@@ -48,21 +49,23 @@ def column_function(
         Traced, with AutoGraph.
       columns: the columns that ``fn`` reads; None for all. A mapping also gives the shape and dtype
         of a cell, as a ``tf.TensorSpec``, or None for the ones that it has. A size of None differs
-        between rows.
+        between rows. The dtype casts; a value that it does not hold is an error.
       binary: the names of results whose strings stay bytes. Others are decoded as UTF-8.
       **options: ``fallback``, ``warn``, ``randomness``, ``while_strategy``, ``chunk_size`` and
         ``memory_budget`` of ``tf_pfor.vmap``.
 
     Returns:
       A function of a batch, in the form that it gets. A mapping of columns gives a dict of NumPy
-      arrays, [n, ...] each, or an object array of n arrays where shapes differ. A pyarrow Table or
-      RecordBatch gives the same kind, and a pandas DataFrame too. It can be pickled if ``fn`` can,
-      and called by several threads.
+      arrays, [n, ...] each, or an object array of n arrays where shapes differ. A list of arrays
+      counts as stacked where its arrays have one shape; a spec with a size of None keeps it a list.
+      A pyarrow Table or RecordBatch gives the same kind, and a pandas DataFrame too. It can be
+      pickled if ``fn`` can, and called by several threads.
 
     Raises:
       ArgumentError, ArgumentTypeError: if an argument is wrong. When called: if a column is not
         there, has missing values, or does not fit. Also if ``fn`` returns no dict of tensors.
       NotVectorizableError: when called, if an op has no converter and the fallback is off.
+      tf.errors.OpError: when called, if an op fails for a row. The message names the row.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -128,6 +131,11 @@ class ColumnFunction:
             )
         binary = self._made[2]
         found, dense = self._mapped(self.tensors_of(batch))
+        if unknown := [name for name in binary if name not in found]:
+            raise ArgumentError(
+                f"binary: the function has no result {unknown[0]!r}. It has: {', '.join(found)}."
+                f"{did_you_mean(unknown[0], found)}"
+            )
         cells = [
             _results.Cells(name, x, is_dense=dense[name], binary=binary)
             for name, x in found.items()
@@ -198,6 +206,9 @@ class Mapped:
 
         Args:
           batch: a nest of Tensors, RaggedTensors and ``Uneven``s.
+
+        Raises:
+          OpError: if an op fails for a row. The message names the row.
         """
         spec = tf.nest.map_structure(_open, batch)
         leaves = tf.nest.flatten(spec)
@@ -210,7 +221,10 @@ class Mapped:
                 merged = leaves if trace is None else [*map(_merged, trace.specs, leaves)]
                 trace = self._traced(tf.nest.pack_sequence_as(spec, merged), merged)
                 self._traces[key] = trace
-        return trace.function(batch), trace.dense
+        try:
+            return trace.function(batch), trace.dense
+        except tf.errors.OpError as why:
+            raise located(why, self._fn, batch) from None
 
     def _traced(self, spec: Nest, leaves: list[Any]) -> _Trace:
         dense: list[Any] = []
@@ -237,7 +251,7 @@ def _reads_columns(fn: Callable[..., Any]) -> Callable[..., Any]:
     @_no_autograph
     @functools.wraps(fn, ("__name__", "__qualname__", "__doc__"), ())
     def one(row: Nest) -> Any:
-        return _results.named(converted(row))
+        return _results.named(converted(_inputs.Row(row)))
 
     return one
 

@@ -15,7 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor._tf._types import RAGGED
-from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, did_you_mean
+from tf_pfor.frontends.columns import _values
 from tf_pfor.frontends.columns._cells import dense_cells
 from tf_pfor.frontends.data._elements import Uneven
 
@@ -25,6 +26,22 @@ Module: TypeAlias = Any
 """A module that is not imported here, as pyarrow is optional."""
 Spec = tf.TensorSpec | tf.RaggedTensorSpec
 """The shape and dtype of one cell."""
+
+
+class Row(dict[str, Any]):
+    """A row as the user's function gets it: a dict that names the column that it lacks."""
+
+    def __missing__(self, name: str) -> Any:
+        """Names the column.
+
+        Raises:
+          ArgumentError: always.
+        """
+        raise ArgumentError(
+            f"The function reads {name!r}, which its row lacks. Expected: a name of the row's "
+            f"columns, {', '.join(map(str, self))}. Give the column in each batch, and in columns= "
+            f"if that names columns.{did_you_mean(str(name), map(str, self))}"
+        )
 
 
 def tensors(column: Column, name: str, spec: Spec | None = None) -> Column:
@@ -41,7 +58,7 @@ def tensors(column: Column, name: str, spec: Spec | None = None) -> Column:
     """
     if spec is None:
         return _Reader(name, None).read(column)
-    is_empty = isinstance(column, (list, tuple)) and not column
+    is_empty = _is_sequence(column) and not len(column)
     made = _none(spec) if is_empty else _Reader(name, _dtype(spec)).read(column)
     return _fitted(made, name, spec)
 
@@ -83,24 +100,40 @@ class _Reader:
         if arrow is not None and isinstance(column, (arrow.Array, arrow.ChunkedArray)):
             return self._of_arrow(column, arrow)
         if pandas is not None and isinstance(column, pandas.Series):
+            is_nullable = not isinstance(column.dtype, np.dtype)
+            if missing := int(column.isna().sum()) if is_nullable else 0:  # to_numpy makes NaN
+                raise _values.missing(self.name, missing)
             column = column.to_numpy()
-        if isinstance(column, (tf.Tensor, tf.RaggedTensor)):
-            return column
+        if isinstance(column, tf.RaggedTensor):
+            return column.with_flat_values(self._cast(column.flat_values))
+        if isinstance(column, tf.Tensor) and column.shape.rank:
+            return self._cast(column)
         if isinstance(column, np.ndarray) and column.ndim and column.dtype.kind != "O":
-            return self._leaf(column)
-        if isinstance(column, (list, tuple)) or (isinstance(column, np.ndarray) and column.ndim):
+            return self._leaf(self._whole(column))
+        if _is_sequence(column) or (isinstance(column, np.ndarray) and column.ndim):
             return self._of_cells([*column])
         raise ArgumentTypeError(
             f"Column {self.name!r} is a {type(column).__name__}, expected a NumPy array with rows, "
-            "an Arrow array, a pandas Series or a list of cells. Convert it first."
+            "an Arrow array, a pandas Series, or a list or another sequence of cells. Convert it "
+            "first."
         )
+
+    def _cast(self, tensor: tf.Tensor) -> tf.Tensor:
+        """A column that is a tensor already, in the dtype that the user gave."""
+        is_fit = self.dtype in (None, tensor.dtype)
+        return tensor if is_fit else self._leaf(np.asarray(tensor.numpy()))
+
+    def _whole(self, array: np.ndarray) -> np.ndarray:
+        """An array without a mask: masked values are missing ones."""
+        if missing := _values.missing_in(array):
+            raise _values.missing(self.name, missing)
+        return np.asarray(array)
 
     def _of_cells(self, cells: Sequence[Column]) -> Column:
         """A list of cells: numbers, texts, arrays, or lists of such."""
-        missing = sum(cell is None for cell in cells)
-        if missing:
-            raise self._missing(missing)
-        kinds = {_kind(cell) for cell in cells}
+        if missing := _values.missing_among(cells):
+            raise _values.missing(self.name, missing)
+        kinds = _kinds(cells)
         if len(kinds) > 1:
             raise ArgumentTypeError(
                 f"Column {self.name!r} has cells of different types: {', '.join(sorted(kinds))}. "
@@ -110,13 +143,16 @@ class _Reader:
         if kind == "list":
             return self._nested(cells)
         if kind == "array":
-            return self._of_arrays([np.asarray(cell) for cell in cells])
+            arrays = [np.asarray(cell) for cell in cells]
+            return self._of_arrays(_values.of_one_dtype(arrays, self.name, self.dtype))
         if kind == "nothing" and self.dtype is None:
             raise ArgumentError(
                 f"Column {self.name!r} has no element in this batch, so that its dtype is unknown. "
                 "Give the spec of a cell, such as tf.TensorSpec([None], tf.int64): columns= of "
                 "column_function, spec= of tf_pfor.beam.Map."
             )
+        if kind == "number":
+            return self._leaf(_values.numbers(cells, self.name, self.dtype))
         return self._leaf(_flat(cells, kind))
 
     def _nested(self, cells: Sequence[Sized]) -> Column:
@@ -131,7 +167,7 @@ class _Reader:
             )
         return RAGGED.from_row_splits(inner, splits, validate=False)
 
-    def _of_arrays(self, arrays: list[np.ndarray]) -> Column:
+    def _of_arrays(self, arrays: Sequence[np.ndarray]) -> Column:
         """One array in each cell: stacked if they have one shape."""
         shapes = {a.shape for a in arrays}
         if len(shapes) == 1:
@@ -159,10 +195,12 @@ class _Reader:
             )
         types, kind = arrow.types, column.type
         if column.null_count:
-            raise self._missing(column.null_count)
+            raise _values.missing(self.name, column.null_count)
         if types.is_dictionary(kind):
             return self._of_arrow(column.dictionary_decode(), arrow)
         if isinstance(kind, arrow.BaseExtensionType):
+            if missing := _missing_inside(column.storage, types):
+                raise _values.missing(self.name, missing)
             if hasattr(column, "to_numpy_ndarray"):
                 return self._leaf(column.to_numpy_ndarray())
             if hasattr(kind, "to_pandas_dtype") and hasattr(column, "to_numpy"):
@@ -180,51 +218,12 @@ class _Reader:
         if types.is_string(kind) or types.is_large_string(kind):
             column = column.cast(arrow.large_binary())
         elif not (types.is_primitive(kind) or types.is_binary(kind) or types.is_large_binary(kind)):
-            raise self._no_tensor(f"Arrow type {kind}")
+            raise _values.no_tensor(self.name, f"Arrow type {kind}")
         return self._leaf(column.to_numpy(zero_copy_only=False))
 
     def _leaf(self, array: np.ndarray) -> tf.Tensor:
         """A dense array of numbers or texts."""
-        kind, wanted = array.dtype.kind, self.dtype
-        first = array.reshape(-1)[0] if array.size else b""
-        if kind in "mM" or (kind not in "biufcSUO" and self._unknown(array)):
-            raise self._no_tensor(f"dtype {array.dtype}")
-        if kind == "O" and not isinstance(first, (str, bytes)):
-            raise self._no_tensor(f"cells of type {type(first).__name__}")
-        is_text = kind in "SUO"
-        if wanted is None:
-            return tf.constant(array, tf.string if is_text else None)
-        if not array.size:
-            return tf.zeros(array.shape, wanted)
-        if is_text or wanted == tf.string:
-            fits = is_text and wanted == tf.string
-        else:
-            fits = np.can_cast(array.dtype, wanted.as_numpy_dtype, "same_kind")
-        if not fits:
-            raise ArgumentError(
-                f"Column {self.name!r} has elements of dtype {array.dtype}, expected "
-                f"{wanted.name}, as the spec of a cell says. Convert it first, or change the spec."
-            )
-        return tf.constant(array if is_text else array.astype(wanted.as_numpy_dtype), wanted)
-
-    def _unknown(self, array: np.ndarray) -> bool:
-        try:
-            tf.as_dtype(array.dtype)  # bfloat16 and others, which NumPy does not know itself
-        except TypeError:
-            return True
-        return False
-
-    def _missing(self, count: int) -> ArgumentError:
-        return ArgumentError(
-            f"Column {self.name!r} has {count} missing values in this batch, and a tensor has "
-            "none. Fill or drop them before (fill_null, fillna, filter)."
-        )
-
-    def _no_tensor(self, found: str) -> ArgumentTypeError:
-        return ArgumentTypeError(
-            f"Column {self.name!r} has {found}, expected numbers, bools, texts or lists of these. "
-            "Convert it first, or leave it out: columns=[...] names the columns that are read."
-        )
+        return _values.as_tensor(array, self.name, self.dtype)
 
 
 def padded(arrays: Sequence[np.ndarray], flat: tf.Tensor) -> Uneven:
@@ -240,10 +239,17 @@ def padded(arrays: Sequence[np.ndarray], flat: tf.Tensor) -> Uneven:
     return Uneven(tf.constant(made), tf.constant(sizes, tf.int32), {k: () for k in axes})
 
 
+def _kinds(cells: Sequence[Column]) -> set[str]:
+    """The kinds of cells; cells of one type are of one kind, but for arrays."""
+    by_type = dict(zip(map(type, cells), cells))
+    has_arrays = any(hasattr(t, "__array__") for t in by_type)
+    return {_kind(cell) for cell in (cells if has_arrays else by_type.values())}
+
+
 def _kind(cell: Column) -> str:
     if isinstance(cell, (str, bytes)):
         return "text"
-    if isinstance(cell, (list, tuple)) or (
+    if _is_sequence(cell) or (
         isinstance(cell, np.ndarray) and cell.ndim == 1 and cell.dtype.kind == "O"
     ):
         return "list"
@@ -256,14 +262,32 @@ def _kind(cell: Column) -> str:
     )
 
 
+def _is_sequence(x: Column) -> bool:
+    """Says of lists, tuples, ranges and the like, which are no texts, that they are cells."""
+    return isinstance(x, Sequence) and not isinstance(x, (str, bytes, bytearray, memoryview))
+
+
 def _items(cell: Column) -> Sequence[Column]:
     return cell
 
 
+def _missing_inside(storage: Column, types: Module) -> int:
+    """The missing values in Arrow lists: conversions of an extension type read them as zeros."""
+    found = storage.null_count
+    while any(is_list(storage.type) for is_list in _lists(types)):
+        storage = storage.flatten()
+        found += storage.null_count
+    return found
+
+
+def _lists(types: Module) -> list[Any]:
+    return [types.is_list, types.is_large_list, types.is_fixed_size_list]
+
+
 def _flat(cells: Sequence[Column], kind: str) -> np.ndarray:
     """Cells that are no arrays, as an array; texts and other objects are kept as they are."""
-    if kind in ("number", "nothing"):
-        return np.asarray(cells)
+    if kind == "nothing":
+        return np.zeros(0)
     made = np.empty(len(cells), object)
     made[:] = cells
     return made

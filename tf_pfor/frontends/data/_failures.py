@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -45,9 +45,13 @@ class Failure:
         mine = (self.index, self.op_type, self.error, self.element)
         return repr(mine) == repr((other.index, other.op_type, other.error, other.element))
 
+    @property
+    def place(self) -> str:
+        """The op and its line, for messages."""
+        return f"{self.op_type or 'an op'} ({self.line or 'line unknown'})"
+
     def __str__(self) -> str:
-        what = f"{self.op_type or 'an op'} ({self.line or 'line unknown'})"
-        return f"Element {self.index} fails in {what}: {self.error}"
+        return f"Element {self.index} fails in {self.place}: {self.error}"
 
 
 @tf.autograph.experimental.do_not_convert
@@ -77,15 +81,31 @@ def find_failure(fn: Callable[..., Any], dataset: object) -> Failure | None:
     check_callable(fn, "fn")
     if not isinstance(dataset, tf.data.Dataset):
         raise ArgumentTypeError(f"dataset must be a tf.data.Dataset, found {dataset!r}.")
-    signature = arguments(dataset.element_spec)
-    function = tf.function(autographed(fn), signature, autograph=False)
-    traced = function.get_concrete_function()
-    for index, element in enumerate(dataset):
+    return first_failure(autographed(fn), dataset.element_spec, dataset)
+
+
+def first_failure(fn: Callable[..., Any], spec: Nest, elements: Iterable[Any]) -> Failure | None:
+    """The first of some elements for which a function fails.
+
+    Args:
+      fn: a function of one element, which AutoGraph has converted.
+      spec: the specs of an element.
+      elements: the elements.
+    """
+    traced = tf.function(fn, arguments(spec), autograph=False).get_concrete_function()
+    for index, element in enumerate(elements):
         try:
             traced(*arguments(element))
         except tf.errors.OpError as why:
             return _failure(index, element, traced.graph, why)
     return None
+
+
+def with_text(why: tf.errors.OpError, text: str) -> tf.errors.OpError:
+    """An error of TensorFlow with a text in front of its message."""
+    kind = type(why)
+    is_plain = kind is tf.errors.OpError  # whose constructor needs more than a message
+    return why if is_plain else kind(why.node_def, why.op, f"{text}\n{why.message}")
 
 
 def _failure(index: int, element: Nest, graph: tf.Graph, why: tf.errors.OpError) -> Failure:

@@ -12,7 +12,7 @@ from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import PforError
 from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data._choice import check_stateless
-from tf_pfor.frontends.data._failures import Failure, find_failure
+from tf_pfor.frontends.data._failures import Failure, find_failure, with_text
 
 Find = Callable[[int], Failure | None]
 """From the number of a batch to the first of its elements for which the function fails."""
@@ -104,6 +104,4 @@ def _named(why: tf.errors.OpError, found: Failure | None, batch: int) -> tf.erro
             " Elements of unknown rank, or with ragged=False, must have one shape: say the rank "
             "before, with tf.ensure_shape(x, [None, ...])."
         )
-    kind = type(why)
-    is_plain = kind is tf.errors.OpError  # whose constructor needs more than a message
-    return why if is_plain else kind(why.node_def, why.op, f"{where}\n{why.message}")
+    return with_text(why, where)

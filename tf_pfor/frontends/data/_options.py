@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict, TypeVar
 
 import tensorflow as tf
 
+from tf_pfor.api.options import check_bool
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, NotVectorizableError
 from tf_pfor.core.nests import Nest
@@ -208,8 +209,7 @@ class Options:
                 f'randomness="same" is one draw for a batch, which a loop (choose={self.choose!r}) '
                 'cannot make. Leave one of them out, or choose="vectorized".'
             )
-        if self.ragged not in (True, False):
-            raise ArgumentTypeError(f"ragged must be a bool, found {self.ragged!r}.")
+        check_bool(self.ragged, "ragged")
 
     def batched(
         self, dataset: tf.data.Dataset[Any], *, drop: bool | None = None

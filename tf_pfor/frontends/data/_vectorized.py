@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from tf_pfor.api.checks import check_callable
 from tf_pfor.api.vmap import vmap
+from tf_pfor.core import nests
+from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.settings import OutShapes
 from tf_pfor.frontends.data import _elements
@@ -57,7 +59,7 @@ def vectorize(
     """
     padding = Padding.of(options)
     mapped = of_batch(fn, as_dataset_reads, options, padding.out_shapes)
-    return padded(mapped, padding)
+    return _OfBatches(mapped, padding)
 
 
 def of_batch(
@@ -86,20 +88,38 @@ def of_batch(
 
 def padded(mapped: Callable[..., Any], padding: Padding) -> Callable[..., Any]:
     """The function of a batch with its results padded."""
-    return _Padded(mapped, padding) if padding.is_on else mapped
+    return _OfBatches(mapped, padding) if padding.is_on else mapped
 
 
-class _Padded:
-    """A function of a batch whose results are padded."""
+class _OfBatches:
+    """A function of a batch whose results may be padded."""
 
     def __init__(self, mapped: Callable[..., Any], padding: Padding):
         self.mapped, self._padding = mapped, padding
 
     @_no_autograph
     def __call__(self, *batch: Nest) -> Any:
-        return self._padding.of_batch(self.mapped(*batch))
+        _check_batch(batch)
+        found = self.mapped(*batch)
+        return self._padding.of_batch(found) if self._padding.is_on else found
+
+
+def _check_batch(batch: Nest) -> None:
+    """Refuses an element in the place of a batch.
+
+    Raises:
+      ArgumentError: if a component has no axis.
+    """
+    for i, component in enumerate(batch):
+        for x, path in zip(nests.flatten(component), nests.paths(component, f"component {i}")):
+            if isinstance(x, tf.Tensor) and x.shape.rank == 0:
+                raise ArgumentError(
+                    f"vectorize: {path} of the dataset has shape (), expected a batch, [n, ...]. "
+                    "Batch the dataset first, ds.batch(n).map(vectorize(fn)). Or do both at once: "
+                    "ds.apply(tf_pfor.data.map_and_batch(fn, n))."
+                )
 
 
 @subject_of.register
-def _of_padded(fn: _Padded, given: Subject) -> Subject | Report:
+def _of_batches(fn: _OfBatches, given: Subject) -> Subject | Report:
     return subject_of(fn.mapped, given)

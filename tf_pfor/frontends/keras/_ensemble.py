@@ -8,10 +8,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor.api.options import check_bool
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
-from tf_pfor.frontends.keras import _scopes
+from tf_pfor.frontends.keras import _scopes, _specs
+from tf_pfor.frontends.keras._optimizers import check_optimizer, exclude_by_member
 from tf_pfor.frontends.keras._scopes import keras
 
 _no_autograph = tf.autograph.experimental.do_not_convert
@@ -81,6 +83,10 @@ def functional_call(
     model: Any, variables: Nest, *inputs: Nest, updates: bool = False, **options: Any
 ) -> Any:
     """Calls a model with other values in the place of its variables, which stay as they are.
+
+    A call with ``training=True`` makes new moving averages (batch normalization) and random seeds.
+    They are in no variable: pass ``updates=True``, and give the returned variables to the next
+    call.
 
     Args:
       model: a Keras model or layer that was built.
@@ -152,10 +158,36 @@ def _matched(model: Any, variables: Nest) -> list[list[tf.Tensor]]:
 
 
 class _Template:
-    """The model whose call the members share; no attribute that Keras would track."""
+    """The model whose call the members share; no attribute that Keras would track.
+
+    Attributes:
+      model: the model.
+    """
 
     def __init__(self, model: Any):
         self.model = model
+        self._seen: Nest = None  # the specs of inputs
+
+    def see(self, inputs: Nest) -> None:
+        """Notes the shapes and dtypes of a batch: a subclass does not know its inputs before."""
+        self._seen = _specs.of_batches(self._seen, inputs)
+
+    def inputs(self, count: int | None) -> Any:
+        """The specs of the inputs of an ensemble; None if they are unknown.
+
+        Args:
+          count: the number of members if each has examples of its own, else None.
+        """
+        known = _specs.inputs_of(self.model)
+        if known is None:
+            return self._seen
+        if count is None:
+            return known
+
+        def of_all(x: Nest) -> Any:
+            return keras.InputSpec(shape=(None, count, *x.shape[1:]), dtype=x.dtype, name=x.name)
+
+        return keras.tree.map_structure(of_all, known)
 
 
 @keras.saving.register_keras_serializable("tf_pfor")
@@ -164,10 +196,10 @@ class Ensemble(keras.Model):
 
     All members run in one vectorized pass. Each is trained by the gradient of its loss alone, as if
     it were trained by itself. So the optimizer must update each element by itself, as SGD and Adam
-    do, without clipping by a norm. Each member keeps its statistics and random seeds. Members with
-    equal seeds get different ones. ``compile``, ``fit``, ``evaluate``, ``predict``, ``save`` and
-    ``keras.saving.load_model`` work as for any model. The loss that Keras reports is the mean loss
-    of the members. Metrics are of the mean prediction.
+    do. ``compile`` refuses others, and clipping by a norm. Each member keeps its statistics and
+    random seeds. Members with equal seeds get different ones. ``compile``, ``fit``, ``evaluate``,
+    ``predict``, ``save``, ``export`` and ``keras.saving.load_model`` work as for any model. The
+    loss that Keras reports is the mean loss of the members. Metrics are of the mean prediction.
 
     Args:
       models: models that were built, of one class and config, which say how members begin. The
@@ -203,7 +235,8 @@ class Ensemble(keras.Model):
         if data not in ("shared", "own"):
             raise ArgumentError(f"data must be 'shared' or 'own', found {data!r}.")
         values = stack(models)
-        self.data, self.supports_jit, self.count = data, bool(supports_jit), len(models)
+        self.data, self.count = data, len(models)
+        self.supports_jit = check_bool(supports_jit, "supports_jit")
         self._template = _Template(models[0])
         template = models[0]
         self._stacked = [
@@ -226,6 +259,7 @@ class Ensemble(keras.Model):
             autocast=False,
             name=like.path.replace("/", "_"),
             initializer="zeros",
+            constraint=_of_members(like.constraint),
         )
         weight.assign(values.astype(like.dtype))
         return weight
@@ -243,6 +277,7 @@ class Ensemble(keras.Model):
             return outputs, after.non_trainable, penalty
 
         values = Variables(*[[w.value for w in side] for side in self._stacked])
+        self._template.see(inputs)
         axis = None if self.data == "shared" else 1
         with _scopes.outside_of_layers():
             return vmap(one, in_axes=(0, axis), out_shapes="ragged")(values, inputs)
@@ -318,6 +353,40 @@ class Ensemble(keras.Model):
             return {"loss": self._loss_tracker.result()}
         return self.compute_metrics(x, y, y_pred, sample_weight)
 
+    def compile(self, optimizer: Nest = "rmsprop", *args: Nest, **kwargs: Nest) -> None:
+        """Compiles as ``keras.Model`` does.
+
+        Raises:
+          ArgumentError: if the optimizer would not train each member as if it were alone.
+        """
+        made = keras.optimizers.get(optimizer)
+        pairs = [*zip(self._stacked[0], self._template.model.trainable_variables)]
+        scales = bool(kwargs.get("auto_scale_loss", True))
+        check_optimizer(made, pairs, self.dtype_policy.name, scales=scales)
+        exclude_by_member(made, pairs)
+        super().compile(made, *args, **kwargs)
+
+    def compile_from_config(self, config: Nest) -> None:
+        """Compiles with what a saved ensemble was compiled with."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None:
+            self.optimizer.build(self.trainable_variables)
+
+    def export(self, filepath: object, *args: Nest, **kwargs: Nest) -> None:
+        """Exports as ``keras.Model`` does, with the inputs of the members.
+
+        Raises:
+          ArgumentError: if the inputs are unknown: a subclass has none before its first batch.
+        """
+        inputs = self._template.inputs(self.count if self.data == "own" else None)
+        given = _specs.with_inputs(super().export, inputs, args, kwargs)
+        if inputs is None and "input_signature" not in given and len(args) < 3:
+            raise ArgumentError(
+                "The inputs of the ensemble are unknown: its models are subclasses, and it has "
+                "seen no batch. Call it once before, or pass input_signature."
+            )
+        super().export(filepath, *args, **given)
+
     def member(self, number: int) -> Any:
         """A copy of one member as a model of its own, with its values.
 
@@ -356,6 +425,17 @@ class Ensemble(keras.Model):
             config.pop("build"),
         )
         return cls([model] * config.pop("count"), **config)
+
+
+def _of_members(constraint: Nest) -> Any:
+    """A constraint of the variable of a model as one of a stacked variable."""
+    if constraint is None:
+        return None
+
+    def of_all(weights: Nest) -> Any:
+        return vmap(constraint)(tf.convert_to_tensor(weights))
+
+    return of_all
 
 
 def _copied(model: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import numbers
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +14,7 @@ from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.settings import ChunkSize
 from tf_pfor.derivatives.per_example import clipped_gradient_sum
+from tf_pfor.frontends.keras import _specs
 from tf_pfor.frontends.keras._scopes import keras, unscaled_loss
 
 _no_autograph = tf.autograph.experimental.do_not_convert
@@ -91,7 +91,7 @@ class PerExampleGradientModel(keras.Model):
         self.noise = keras.random.SeedGenerator(seed)
         self._only_of_examples = False
         if model.built:
-            inputs = _inputs(model)
+            inputs = _specs.inputs_of(model)
             self.built = True
             if inputs is not None:  # an export asks for their shapes
                 self.build(tf.nest.map_structure(lambda x: x.shape, inputs))
@@ -107,11 +107,8 @@ class PerExampleGradientModel(keras.Model):
 
     def export(self, filepath: object, *args: Nest, **kwargs: Nest) -> None:
         """Exports as ``keras.Model`` does, with the dtypes and names of the model inside."""
-        known = inspect.signature(super().export).parameters
-        inputs = _inputs(self.model)
-        if inputs is not None and "input_signature" in known and len(args) < 3:
-            kwargs.setdefault("input_signature", [inputs])
-        super().export(filepath, *args, **kwargs)
+        inputs = _specs.inputs_of(self.model)
+        super().export(filepath, *args, **_specs.with_inputs(super().export, inputs, args, kwargs))
 
     @property
     def losses(self) -> list[Any]:
@@ -293,14 +290,6 @@ def _over_replicas(count: tf.Tensor) -> tf.Tensor:
 def _penalties(weights: list[Any], dtype: tf.DType) -> list[tf.Tensor]:
     """The penalties of the regularizers of weights."""
     return [tf.cast(tf.reduce_sum(w.regularizer(w)), dtype) for w in weights if w.regularizer]
-
-
-def _inputs(model: Any) -> Any:
-    """The nest of a model's symbolic inputs; None if it was made without, as a subclass is."""
-    inputs = getattr(model, "input", None)
-    if inputs is None and isinstance(model, keras.Sequential):
-        (inputs,) = model.inputs or (None,)
-    return inputs
 
 
 def _check_number(value: Any, name: str, *, may_be_zero: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.api.options import Options
+from tf_pfor.api.options import Options, check_bool
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
@@ -115,10 +115,10 @@ class Vectorized(keras.layers.Layer):
         _check(fn, uses, masks, out_shapes)
         self.fn = fn
         self.uses = list(uses)
-        self.batch_of_one = bool(batch_of_one)
+        self.batch_of_one = check_bool(batch_of_one, "batch_of_one")
         self.masks = masks
         self.out_shapes: OutShapes = out_shapes
-        self.supports_jit = bool(supports_jit)
+        self.supports_jit = check_bool(supports_jit, "supports_jit")
         self.map_options = _Options(
             axis_name, chunk_size, memory_budget, _plain(fallback), warn, randomness, while_strategy
         )

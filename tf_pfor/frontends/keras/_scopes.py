@@ -67,6 +67,24 @@ def has_config_of_defaults(model: Any) -> bool:
     return bool(getattr(model.get_config, "_is_default", False))
 
 
+def undecayed(optimizer: Nest, variables: Sequence[Any], others: Sequence[Any]) -> list[Any] | None:
+    """The variables of which the weights do not decay; None if nothing was said of any.
+
+    Args:
+      optimizer: an optimizer to which ``exclude_from_weight_decay`` told variables or names.
+      variables: the variables that the optimizer is to update.
+      others: for each of them, a variable in whose place it stands. Names mean these.
+    """
+    keys = getattr(optimizer, "_exclude_from_weight_decay", ())
+    if not keys and not getattr(optimizer, "_exclude_from_weight_decay_pattern", None):
+        return None
+    return [
+        variable
+        for variable, other in zip(variables, others)
+        if optimizer._var_key(variable) in keys or not optimizer._use_weight_decay(other.value)
+    ]
+
+
 def scaled_loss(loss: tf.Tensor) -> tf.Tensor:
     """A loss divided by the number of replicas, where Keras divides losses by it."""
     scale: Any = getattr(_losses, "scale_loss_for_distribution", None)

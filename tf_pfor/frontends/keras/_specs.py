@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import tensorflow as tf
@@ -102,3 +103,46 @@ def decoded(config: dict[str, Any]) -> Any:
     if "tuple" in config:
         return tuple(decoded(x) for x in config["tuple"])
     return [decoded(x) for x in config["list"]] if "list" in config else config["other"]
+
+
+def inputs_of(model: Any) -> Any:
+    """The nest of a model's symbolic inputs; None if it was made without, as a subclass is."""
+    inputs = getattr(model, "input", None)
+    if inputs is None and isinstance(model, keras.Sequential):
+        (inputs,) = model.inputs or (None,)
+    return inputs
+
+
+def of_batches(known: Nest, batch: Nest) -> Any:
+    """The specs of inputs with None for sizes that differ between batches.
+
+    Args:
+      known: the specs of earlier batches, or None.
+      batch: the inputs of another one.
+    """
+    leaves = keras.tree.flatten(batch)
+    if not all(tf.is_tensor(x) and hasattr(x, "shape") for x in leaves):
+        return None
+    found = [[None, *tf.TensorShape(x.shape).as_list()[1:]] for x in leaves]
+    before = [] if known is None else keras.tree.flatten(known)
+    if len(before) == len(found) and all(len(a.shape) == len(b) for a, b in zip(before, found)):
+        found = [[a if a == b else None for a, b in zip(x.shape, y)] for x, y in zip(before, found)]
+    made = [
+        keras.InputSpec(shape=shape, dtype=keras.backend.standardize_dtype(x.dtype))
+        for shape, x in zip(found, leaves)
+    ]
+    return keras.tree.pack_sequence_as(batch, made)
+
+
+def with_inputs(export: Nest, inputs: Nest, args: Nest, kwargs: Nest) -> Any:
+    """The keyword arguments of Keras' ``export`` with inputs that it would not know itself.
+
+    Args:
+      export: Keras' method.
+      inputs: the nest of the specs of inputs; None if they are unknown.
+      args: the arguments by position behind the path.
+      kwargs: the other arguments.
+    """
+    if inputs is None or "input_signature" not in inspect.signature(export).parameters:
+        return kwargs
+    return kwargs if len(args) > 2 else {"input_signature": [inputs], **kwargs}
