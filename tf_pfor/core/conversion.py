@@ -53,7 +53,7 @@ class Cut:
         return dataclasses.replace(self, calls=self.calls[1:])
 
     def is_in(self, op: tf.Operation, function: tf.Graph) -> bool:
-        """Whether it is in a function that ``op`` calls."""
+        """True for a tensor of the function, which ``op`` calls."""
         return bool(self.calls) and self.calls[0] == (op, function)
 
     def called_by(self, op: tf.Operation, function: tf.Graph) -> Cut:
@@ -76,7 +76,7 @@ class Conversion(Protocol):
       has_caller: whether it converts a function, whose call could be looped instead.
       is_region: whether it has a loop of its own: of a branch or a while loop.
       is_root: whether it converts the body of a map in the body of another one.
-      early: what became of cuts in functions that ops of the graph call, made before a loop.
+      early: the values of cuts in functions that ops of the graph call, made before a loop.
       inner_map: the map in a map that the op at hand is part of, where one over pairs may be tried.
     """
 

@@ -71,7 +71,7 @@ def _cuts(graph: tf.Graph, fixed: Collection[int]) -> Iterator[Cut]:
 
 
 def _same(graph: tf.Graph, fixed: Collection[int]) -> set[object]:
-    """What may move out of the loop, by key: the inputs ``fixed``, cuts of them, and indices."""
+    """The tensors that may move out of the loop, by key: inputs ``fixed``, cuts, and indices."""
     handles = (tf.resource, tf.variant)
     found = {key(t) for i, t in enumerate(graph.inputs) if i in fixed and t.dtype not in handles}
     for op in graph.get_operations():
@@ -111,12 +111,12 @@ def _is_inside(op: tf.Operation) -> bool:
 def _values(
     walker: Conversion, graph: tf.Graph, given: Mapping[int, Value], cuts: Sequence[Cut]
 ) -> list[tuple[Cut, Value]]:
-    """What becomes of cuts whose length differs between rows; others stay in the loop.
+    """The cuts whose length differs between rows, with their values; others stay in the loop.
 
     Args:
       walker: a conversion of the function, of which nothing is recorded.
       graph: the graph of the function.
-      given: what became of some of its inputs.
+      given: the values of some of its inputs.
       cuts: cuts in it, of these inputs.
     """
     for i, value in given.items():
@@ -137,7 +137,7 @@ def _values(
 
 
 def _value(walker: Conversion, tensor: tf.Tensor) -> Value | None:
-    """What a cut became, None if it may stay in the loop."""
+    """The value of a cut, None if it may stay in the loop."""
     if tensor.op.type == "Range":
         limit = _made(walker, tensor.op.inputs[1])
         if not isinstance(limit, RowSize) or limit.size.is_number:

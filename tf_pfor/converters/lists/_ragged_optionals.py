@@ -48,9 +48,8 @@ class Part:
     Attributes:
       form: rows, a shape or a size of such, or a list of such items or their shapes.
       sizes: an int, ``RowSizes`` or ``Stored`` for each leading axis.
-      rest: for rows the static sizes of the axes behind; for a list whether it holds shapes; for an
-        optional its parts, alone; for what branches keep in one place the parts of each branch,
-        None of one that keeps nothing.
+      rest: for rows the static sizes of the axes behind; for a list whether it holds shapes. An
+        optional has its parts alone. Several branches have the parts of each, None for nothing.
     """
 
     form: str
@@ -225,7 +224,7 @@ def read(call: Call, made: tf.Tensor, ids: tf.Tensor | None, parts: Parts) -> li
 
 
 def _checked(call: Call, found: list[tf.Tensor], parts: Parts) -> list[tf.Tensor]:
-    """What an optional holds, after a check that it was made with the sizes of these parts."""
+    """The tensors of an optional, after a check that it was made with sizes of these parts."""
     stored = found[len(parts) :]
     known = [s for p in parts if p for s in p.differing]
     pairs = [(s.tensor, t) for s, t in zip(known, stored, strict=True) if isinstance(s, RowSizes)]
