@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.core.values import Cell, Gather, Hold, Layout, Rows, Value, capturing, dims
+from tf_pfor.core.values import Cell, Gather, Hold, Layout, Rows, Shape, Value, capturing, dims
 
 Kept = tuple[tuple[tf.DType, Any], ...]
 """Dtypes and static shapes of what a branch keeps in an Optional; in place of the shape of an
@@ -150,3 +150,14 @@ def known_rows(value: Value) -> ListRows:
 def list_with_rows(value: Value, rows: ListRows | None) -> StackedList:
     """A stacked list with other rows."""
     return StackedList(value.cell, value.inner_shape, value.dtype, rows)
+
+
+def received(
+    tensor: tf.Tensor, layout: Layout, inner: Shape, rows: ListRows | None = None
+) -> Value:
+    """A tensor that a branch or a loop got as an argument, as a Value."""
+    if layout is Layout.STACKED:
+        return Value.stacked(tensor).with_inner_shape(inner)
+    if layout is Layout.STACKED_LIST:
+        return StackedList.of(tensor, rows)
+    return Value.unstacked(tensor)

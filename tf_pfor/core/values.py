@@ -427,3 +427,12 @@ def all_known(found: Sequence[_X | None]) -> TypeGuard[Sequence[_X]]:
 def size_of(shape: Any) -> int:
     """The number of elements of a fully known shape."""
     return int(np.prod(shape, dtype=np.int64))
+
+
+def full_shape(layout: Layout, inner: Shape, length: int | None) -> tf.TensorShape:
+    """The static shape of a tensor of this layout."""
+    if layout is Layout.BY_ROW:
+        return tf.TensorShape([])
+    if layout is not Layout.STACKED:
+        return as_tensor_shape(inner)
+    return as_tensor_shape(None if inner is None else (length, *inner))

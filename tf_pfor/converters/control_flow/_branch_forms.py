@@ -9,13 +9,12 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.converters.control_flow._subgraphs import (
-    OWN,
     SOME_SIZES,
     Converted,
     Region,
-    Trial,
     stitched,
 )
+from tf_pfor.converters.control_flow._trials import OWN, Trial
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, dims, is_static

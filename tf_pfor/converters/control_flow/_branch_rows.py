@@ -10,10 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.converters.control_flow._branch_forms import Handed
-from tf_pfor.converters.control_flow._branch_lists import Element, ends_of, items_of
+from tf_pfor.converters.control_flow._branch_lists import Element, Threads, ends_of, items_of
 from tf_pfor.converters.control_flow._guarded_branch import run_if_any
-from tf_pfor.converters.control_flow._lists_written import Threads
-from tf_pfor.converters.control_flow._subgraphs import Converted, Region, full_shape, left_in
+from tf_pfor.converters.control_flow._subgraphs import Converted, Region, left_in
 from tf_pfor.converters.lists._list_rows import known_lengths, lengths_of
 from tf_pfor.converters.lists._ragged_optionals import Parts
 from tf_pfor.converters.lists._row_packs import with_rows
@@ -22,7 +21,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.loop import Loop, PaddedRows
 from tf_pfor.core.stacked_lists import Kept
-from tf_pfor.core.values import Layout, Value, dims, known_dims
+from tf_pfor.core.values import Layout, Value, dims, full_shape, known_dims
 
 Gather = Callable[[tf.Tensor], tf.Tensor]
 

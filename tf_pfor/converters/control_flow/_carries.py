@@ -17,7 +17,6 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.analysis import _loop_graphs
-from tf_pfor.converters.analysis._early_cuts import of_loop
 from tf_pfor.converters.control_flow._aligned_pops import (
     begin_late,
     emptied,
@@ -44,7 +43,6 @@ from tf_pfor.converters.control_flow._subgraphs import (
     as_layout,
     blanked_value,
     join,
-    received,
     sizes_in,
 )
 from tf_pfor.converters.lists._append_under_xla import most_pops, on_top, set_aside
@@ -58,7 +56,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.loop import Loop
-from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, rows_of
+from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, received, rows_of
 from tf_pfor.core.values import Cell, Layout, RowSource, Stacked, Unstacked, Value, dims, is_static
 from tf_pfor.layouts.ragged import Ragged, is_ragged
 from tf_pfor.layouts.row_reads import steps_of
@@ -74,7 +72,8 @@ class Plan:
         self.body.may_differ = call.walker.inner_map is None
         self.body.may_hold = True
         self.passed = _loop_graphs.pass_through(self.body.graph)
-        args = self._with_cuts(args)
+        count, args = len(args), self.body.with_early(args, is_loop=True)
+        self.passed |= {*range(count, len(args))}
         self.args, popped = popped_lists(call, args, self.body.graph, self.cond.graph, self.passed)
         graphs = (self.body.graph, self.cond.graph)
         self.args, self._empty = emptied(call, self.args, *graphs, self.passed)
@@ -95,15 +94,6 @@ class Plan:
         if call.walker.inner_map is None:  # else a trial may find that one map over pairs is better
             self._stack_what_trips_stack()
         self._settle()
-
-    def _with_cuts(self, args: Sequence[Value]) -> list[Value]:
-        """The inputs; behind them what trips would cut from them again and again."""
-        found, made = [*args], of_loop(self.call, self.body.graph, args)
-        for cut, value in made:
-            self.body.early[cut] = len(found), value
-            self.passed.add(len(found))
-            found.append(value)
-        return found
 
     def _live(self, popped: Mapping[int, Repeats]) -> list[Carry]:
         """The carries: neither pass-through nor dead."""
@@ -263,7 +253,7 @@ class Plan:
         """Tells a list the sizes of items whose shape differs between rows."""
         changing = {c.index: c.ragged for c in self.carries if c.ragged is not None}
 
-        def before(size: Any) -> Any:
+        def before(size: int | tuple[int, int]) -> Any:
             if isinstance(size, int):
                 return size
             i, axis = size

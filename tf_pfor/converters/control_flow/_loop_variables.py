@@ -12,7 +12,8 @@ from tf_pfor import _tf
 from tf_pfor.converters.control_flow._accumulators import Accumulator
 from tf_pfor.converters.control_flow._ragged_carries import RaggedCarry
 from tf_pfor.converters.control_flow._repeated_pushes import Repeats
-from tf_pfor.converters.control_flow._subgraphs import SOME_SIZES, Region, full_shape
+from tf_pfor.converters.control_flow._subgraphs import SOME_SIZES, Region
+from tf_pfor.converters.control_flow._trials import full_shape
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import ConversionError

@@ -16,7 +16,8 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.converters.control_flow._subgraphs import OWN, Converted, Trial, stitched
+from tf_pfor.converters.control_flow._subgraphs import Converted, stitched
+from tf_pfor.converters.control_flow._trials import OWN, Trial
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize

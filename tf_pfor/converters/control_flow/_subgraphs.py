@@ -17,13 +17,18 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
+from tf_pfor.converters.analysis._early_cuts import inherited, of_loop
 from tf_pfor.converters.analysis._loop_graphs import source
+from tf_pfor.converters.control_flow._trials import (
+    Trial,
+    form_of,
+    seen,
+    sizes_in,
+    stand_in,
+)
 from tf_pfor.converters.lists._list_rows import carried_on, dense
 from tf_pfor.converters.lists._lists import stack_list, swap
-from tf_pfor.converters.lists._ragged_optionals import Parts, leaving, outline, sizes_of
-from tf_pfor.converters.lists._row_packs import holds_packs
-from tf_pfor.converters.lists._unpacked_lists import keeps
-from tf_pfor.converters.lists._unpacked_optionals import kept_in
+from tf_pfor.converters.lists._ragged_optionals import Parts, leaving
 from tf_pfor.core import regions
 from tf_pfor.core.call import Call
 from tf_pfor.core.conversion import Conversion, Cut
@@ -31,8 +36,6 @@ from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.loop import Loop, PaddedRows
 from tf_pfor.core.stacked_lists import (
-    Kept,
-    ListRows,
     StackedList,
     known_rows,
     list_with_rows,
@@ -43,10 +46,7 @@ from tf_pfor.core.values import (
     Layout,
     Shape,
     Stacked,
-    Unstacked,
     Value,
-    as_shape,
-    as_tensor_shape,
     dims,
     known_dims,
 )
@@ -54,16 +54,12 @@ from tf_pfor.layouts import row_major
 from tf_pfor.layouts.known_ranges import hand_on, known_ranges
 from tf_pfor.layouts.ragged import (
     Ragged,
-    RowShape,
     RowSizes,
     is_ragged,
     same_sizes,
-    shape_value,
 )
 from tf_pfor.layouts.repeated import RepeatedList
 
-OWN = "own"
-"""In place of the size of an axis that differs between rows."""
 SOME_SIZES = (6, 7)
 """In place of sizes that are unknown, but the same in all rows."""
 
@@ -128,6 +124,19 @@ class Region:
         if self.early:
             self._hand_on_ranges(args, loop, emit)
         return walker
+
+    def with_early(self, args: Sequence[Value], *, is_loop: bool = False) -> list[Value]:
+        """The inputs of its op; behind them what is cut in it, and was cut before a loop.
+
+        Args:
+          args: the inputs.
+          is_loop: whether it is the body of a loop, whose trips would cut them again and again.
+        """
+        found, graph = [*args], self.graph
+        for cut, value in (of_loop if is_loop else inherited)(self.call, graph, args):
+            self.early[cut] = len(found), value
+            found.append(value)
+        return found
 
     def _hand_on_ranges(self, args: Sequence[Value], loop: Loop, emit: Emitter) -> None:
         """Tells the names of the ranges that were cut before: what is cut alike is as long."""
@@ -234,13 +243,12 @@ class Region:
             size = emit.stand_in(tf.int32, []) if length is None else length
             loop = Loop(size, emit, axes=self.call.loop.axes)
             emit.memo["sizes of stand-ins"] = {}
-            stand_ins = [_stand_in(a, length, emit) for a in args]
+            stand_ins = [stand_in(a, length, emit) for a in args]
             return self._entered(stand_ins, loop, emit, is_trial=True), stand_ins
 
     def _layouts_of(self, args: Sequence[Value], length: int | None) -> tuple[Any, ...]:
         """The key of a trial, made of all that it depends on."""
-        known = tuple((a.layout, a.inner_shape, _known(a), _lists(a), _held(a)) for a in args)
-        return (self.graph, length, known, _pattern(args), tuple(self.early))
+        return (self.graph, length, *form_of(args), tuple(self.early))
 
     def trial(
         self, args: Sequence[Value], length: int | None, outputs: Sequence[int] | None = None
@@ -253,21 +261,7 @@ class Region:
         if found is None:
             made, given = self._tried(args, length, [self.graph.outputs[i] for i in wanted])
             values = [m.value for m in made]
-            found = [
-                Trial(
-                    v.layout,
-                    _has_lengths(v),
-                    _has_rows(v),
-                    holds_packs(v),
-                    keeps(v),
-                    _axes(v),
-                    _kept_sizes(v, given),
-                    _items(v, given),
-                    known_rows(v).are_shapes,
-                    _parts_of_items(v, given),
-                )
-                for v in values
-            ]
+            found = [seen(v, given, is_trip=self.may_hold) for v in values]
             self.call.memo[key] = found
         return found
 
@@ -284,38 +278,6 @@ def nothing(emit: Emitter) -> Value:
     """In place of a list that nobody reads: ``NOTHING``."""
     shape, room = emit.constant(np.zeros([1], np.int32)), np.int32(0)
     return Value.unstacked(emit("EmptyTensorList", shape, room, element_dtype=tf.float32))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Trial:
-    """The form of an output of a region.
-
-    Attributes:
-      layout: the layout.
-      has_lengths: for a list whether its rows differ in length.
-      has_rows: for a list whether it has ``ListRows``: it may hold others than the loop's rows.
-      holds_packs: for a list of lists whether it holds packs.
-      keeps: for a list of optionals that are not made: the content of an optional.
-      axes: the sizes of a row, None if the rank is unknown. A size is an int, None if it is unknown
-        and the same in all rows, ``OWN``, or (int,) for windows of one length.
-      kept: for ragged rows: for each ragged input, and each leading axis, whether both are known to
-        have the same sizes.
-      items: for a list of items whose shape differs between rows: the sizes of items. A size is an
-        int, or the size of an input as a pair (its number, the axis).
-      are_shapes: whether the items are shapes of such rows.
-      parts: for a list of optionals that hold such rows: their parts, with sizes like these.
-    """
-
-    layout: Layout
-    has_lengths: bool
-    has_rows: bool
-    holds_packs: bool
-    keeps: tuple[Kept, ...]
-    axes: tuple[Any, ...] | None
-    kept: dict[int, tuple[bool, ...]]
-    items: tuple[Any, ...] = ()
-    are_shapes: bool = False
-    parts: Parts = ()
 
 
 class Converted:
@@ -449,84 +411,6 @@ def is_stateful(op: tf.Operation) -> bool:
     return op.type != "Placeholder" and (schema is None or schema.is_stateful)
 
 
-def full_shape(layout: Layout, inner: Shape, length: int | None) -> tf.TensorShape:
-    """The static shape of a tensor of this layout."""
-    if layout is Layout.BY_ROW:
-        return tf.TensorShape([])
-    if layout is not Layout.STACKED:
-        return as_tensor_shape(inner)
-    return as_tensor_shape(None if inner is None else (length, *inner))
-
-
-def received(
-    tensor: tf.Tensor, layout: Layout, inner: Shape, rows: ListRows | None = None
-) -> Value:
-    """A tensor that a branch or a loop got as an argument, as a Value."""
-    if layout is Layout.STACKED:
-        return Value.stacked(tensor).with_inner_shape(inner)
-    if layout is Layout.STACKED_LIST:
-        return StackedList.of(tensor, rows)
-    return Value.unstacked(tensor)
-
-
-def _axes(value: Value) -> tuple[Any, ...] | None:
-    """The sizes of a row, for ``Trial``."""
-    if not isinstance(value, Ragged) or value.inner_shape is None:
-        return value.inner_shape
-    own = [
-        ((s.full,) if value.is_full else OWN) if isinstance(s, RowSizes) else d
-        for s, d in zip(value.sizes, value.inner_shape)
-    ]
-    return (*own, *value.inner_shape[value.n_leading :])
-
-
-def _kept_sizes(value: Value, args: Sequence[Value]) -> dict[int, tuple[bool, ...]]:
-    if not isinstance(value, Ragged):
-        return {}
-    given = {i: a.sizes for i, a in enumerate(args) if isinstance(a, Ragged)}
-    return {
-        i: tuple(same_sizes([x], [y]) for x, y in zip(sizes, value.sizes))
-        for i, sizes in given.items()
-        if len(sizes) == len(value.sizes)
-    }
-
-
-def _items(value: Value, args: Sequence[Value]) -> tuple[Any, ...]:
-    """The sizes of the items of a list, for ``Trial``."""
-    place = _places(args)
-    return tuple(map(place, known_rows(value).items))
-
-
-def _parts_of_items(value: Value, args: Sequence[Value]) -> Parts:
-    """The parts of the optionals in a list, for ``Trial``."""
-    parts = known_rows(value).parts
-    if not parts or _tf.list_element(value.tensor) is None:
-        return ()
-    place = _places(args)
-    return tuple(p and p.mapped(place) for p in parts)
-
-
-def _places(args: Sequence[Value]) -> Callable[[Any], Any]:
-    """A function that tells of which input, and of which axis, sizes are."""
-    places = {id(s): (i, k) for i, a in enumerate(args) for k, s in enumerate(sizes_in(a))}
-
-    def place(size: Any) -> Any:
-        found = size if isinstance(size, int) else places.get(id(size))
-        if found is None:
-            raise CannotVectorize("the items of a list get other shapes from trip to trip")
-        return found
-
-    return place
-
-
-def sizes_in(value: Value) -> Sequence[Any]:
-    """The sizes of a row, or of the items of a list, by axis; of all that an optional holds."""
-    if isinstance(value, (Ragged, RowShape)):
-        return value.sizes
-    rows = known_rows(value)
-    return [*rows.items, *sizes_of(rows.parts)]
-
-
 def left_in(value: Value, made: tf.Tensor, args: Sequence[Value], *, by_row: bool) -> Parts | None:
     """The parts of an optional outside of the branch that returns it; None if it has no value.
 
@@ -542,11 +426,6 @@ def left_in(value: Value, made: tf.Tensor, args: Sequence[Value], *, by_row: boo
     return leaving(known_rows(value).parts, known, by_row=by_row)
 
 
-def _own_sizes(value: Value) -> list[Any]:
-    sizes = known_rows(value).known_sizes
-    return [] if sizes is None else [sizes]
-
-
 def _require_known_items(values: Sequence[Value], args: Sequence[Value]) -> None:
     """Refuses lists that a branch fills with items of different shapes, if they held none."""
     known = [known_rows(a).items for a in args]
@@ -556,120 +435,11 @@ def _require_known_items(values: Sequence[Value], args: Sequence[Value]) -> None
             raise CannotVectorize("a branch fills a list with items of different shapes")
 
 
-def _has_lengths(value: Value) -> bool:
-    return known_rows(value).lengths is not None
-
-
-def _lists(value: Value) -> Any:
-    opened = () if rows_of(value) is None else tuple(map(kept_in, known_rows(value).opened))
-    parts = outline(known_rows(value).parts)
-    return (_has_lengths(value), holds_packs(value), opened, keeps(value), _is_empty(value), parts)
-
-
-def _has_rows(value: Value) -> bool:
-    rows = rows_of(value)
-    return rows is not None and (rows.ids is not None or rows.holds_packs or _has_lengths(value))
-
-
 def _plain(value: Value, emit: Emitter, *, may_differ: bool) -> Value:
     """The value that a region returns; a list of one invariant tensor is made there."""
     if is_ragged(value) and not may_differ:
         raise CannotVectorize("a branch returns a tensor whose shape differs between iterations")
     return value.standard(emit) if isinstance(value, RepeatedList) else value
-
-
-def _held(value: Value) -> Any:
-    if not isinstance(value, RepeatedList):
-        return None
-    return value.item.inner_shape, value.item.dtype, value.count.layout
-
-
-def _known(value: Value) -> Any:
-    constant = value.constant
-    if constant is None or constant.dtype == object:
-        return constant if constant is None else tuple(constant.ravel().tolist())
-    return (constant.dtype.str, constant.shape, constant.tobytes())
-
-
-def _is_empty(value: Value) -> bool:
-    """Whether this is an empty list of lists, of all rows, which is stacked without packs."""
-    if value.is_stacked or value.dtype != tf.variant:
-        return False
-    op = source(value.tensor).op
-    return op.type == "EmptyTensorList" and op.get_attr("element_dtype") == tf.variant
-
-
-def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
-    """A placeholder of the same layout, for a trial."""
-    if isinstance(value, RepeatedList):
-        item, count = value.item, value.count
-        return RepeatedList.of(_stand_in(item, length, emit), _stand_in(count, length, emit))
-    if isinstance(value, Ragged):
-        return _ragged_stand_in(value, length, emit)
-    constant, dtype, rows = value.constant, value.dtype, rows_of(value)
-    if constant is not None:
-        cell = Cell(None, lambda: emit.constant(constant, dtype))
-        return Unstacked(cell, value.inner_shape, dtype, constant)
-    if rows is not None and rows.terms:
-        terms = tuple(_stand_in(t, length, emit) for t in rows.terms)
-        return list_with_rows(value, dataclasses.replace(rows, terms=terms))
-    if rows is not None and rows.opened:
-        opened = tuple([_stand_in(v, length, emit) for v in each] for each in rows.opened)
-        return list_with_rows(value, dataclasses.replace(rows, opened=opened))
-    if _is_empty(value):
-        made = emit("EmptyTensorList", np.int32(-1), np.int32(-1), element_dtype=tf.variant)
-        return received(made, value.layout, value.inner_shape)
-    if isinstance(value, RowShape):
-        return shape_value(emit, _stand_in_sizes(value.sizes, length, emit), dtype)
-    if rows is not None and rows.items:
-        items = _stand_in_sizes(rows.items, length, emit)
-        rows = dataclasses.replace(rows, items=tuple(items))
-    if rows is not None and rows.parts:
-        put = lambda s: _stand_in_sizes([s], length, emit)[0] if isinstance(s, RowSizes) else s  # noqa: E731
-        rows = dataclasses.replace(rows, parts=tuple(p and p.mapped(put) for p in rows.parts))
-    if rows is not None and rows.known_sizes is not None:
-        (own,) = _stand_in_sizes([rows.sizes], length, emit)
-        rows = dataclasses.replace(rows, lengths=own.tensor, sizes=own)
-    shape = full_shape(value.layout, value.inner_shape, length)
-    if dtype in (tf.resource, tf.variant):
-        made = emit.stand_in(dtype, shape, value.tensor)
-        return received(made, value.layout, value.inner_shape, rows)
-    cell = Cell(None, lambda: emit.stand_in(dtype, shape))  # most are never read
-    if value.layout is Layout.STACKED:
-        return Stacked(cell, value.inner_shape, dtype)
-    return Unstacked(cell, as_shape(shape), dtype)
-
-
-def _ragged_stand_in(value: Ragged, length: int | None, emit: Emitter) -> Value:
-    """Ragged rows of which nothing is known but which sizes are the same."""
-    sizes, inner = _stand_in_sizes(value.sizes, length, emit), value.inner_shape
-    rest = value.tensor.shape[1:] if inner is None else inner[value.n_leading :]
-    packed = emit.stand_in(value.dtype, [None, *rest])
-    return Ragged.packed(packed, sizes, value.origin)
-
-
-def _stand_in_sizes(given: Sequence[Any], length: int | None, emit: Emitter) -> list[Any]:
-    known, sizes = emit.memo["sizes of stand-ins"], list[Any]()
-    for size in given:
-        if isinstance(size, int):
-            sizes.append(size)
-            continue
-        if id(size) not in known:
-            if isinstance(size, RowSizes):
-                own = emit.stand_in(tf.int32, [length])
-                made = RowSizes.of(own, size.most, size.full)
-            else:
-                made = emit.stand_in(tf.int32, [])
-            known[id(size)] = (size, made)
-        sizes.append(known[id(size)][1])
-    return sizes
-
-
-def _pattern(args: Sequence[Value]) -> Any:
-    """A pattern that tells which sizes of ragged arguments, and of lists' items, are the same."""
-    every = [s for a in args for s in (*sizes_in(a), *_own_sizes(a))]
-    places = {id(s): i for i, s in reversed(list(enumerate(every)))}
-    return tuple(s if isinstance(s, int) else ("own", places[id(s)]) for s in every)
 
 
 def positions(call: Call, loop: Loop) -> tf.Tensor:

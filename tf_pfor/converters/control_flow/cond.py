@@ -22,13 +22,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.converters.analysis._early_cuts import inherited
 from tf_pfor.converters.analysis._loop_graphs import input_passed, is_read, place_of
 from tf_pfor.converters.analysis._loop_graphs import source as passed_on
 from tf_pfor.converters.analysis._safety import is_linear, writes_state
 from tf_pfor.converters.analysis._variant_types import BRANCHES, same_constant
 from tf_pfor.converters.control_flow._branch_forms import Handed, forms_of_branches, put_in_order
 from tf_pfor.converters.control_flow._branch_lists import (
+    Threads,
     list_of_items,
     lists_of_branches,
     put_together,
@@ -48,7 +48,6 @@ from tf_pfor.converters.control_flow._guarded_branch import (
     is_unknown_in_loop,
     run_once,
 )
-from tf_pfor.converters.control_flow._lists_written import Threads
 from tf_pfor.converters.control_flow._subgraphs import (
     Region,
     as_layout,
@@ -57,7 +56,6 @@ from tf_pfor.converters.control_flow._subgraphs import (
     one_of,
     padded_rows,
     positions,
-    received,
     stitched,
 )
 from tf_pfor.converters.lists._list_gradients import known_in_gradients
@@ -75,7 +73,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.registry import ALWAYS, ANY, RegisterPFor
-from tf_pfor.core.stacked_lists import ListRows, rows_of
+from tf_pfor.core.stacked_lists import ListRows, received, rows_of
 from tf_pfor.core.values import Layout, Value, dims, is_static
 from tf_pfor.layouts.ragged_parts import of_one_inner_shape
 from tf_pfor.layouts.ragged_rules import takes_ragged
@@ -117,9 +115,7 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
             if o.dtype == tf.variant and not is_read(o, call.walker.is_asked)
         )
     for region in regions:
-        for cut, value in inherited(call, region.graph):
-            region.early[cut] = len(args), value
-            args = [*args, value]
+        args = region.with_early(args)
     if which.constant is not None and not which.is_stacked:
         call.note("cond: constant predicate, inlined")
         chosen = regions[_branch_of(which.constant, len(regions))]

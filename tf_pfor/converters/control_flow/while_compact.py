@@ -24,10 +24,10 @@ from tf_pfor.converters.analysis._safety import work_of
 from tf_pfor.converters.control_flow._aligned_pops import cut_at, due_rows
 from tf_pfor.converters.control_flow._carries import Plan
 from tf_pfor.converters.control_flow._loop_variables import Carry, of_one_shape
-from tf_pfor.converters.control_flow._subgraphs import full_shape, positions, stitched, while_loop
+from tf_pfor.converters.control_flow._subgraphs import positions, stitched, while_loop
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.loop import Loop
-from tf_pfor.core.values import Layout, Shape, Value, dims, is_static
+from tf_pfor.core.values import Layout, Shape, Value, dims, full_shape, is_static
 from tf_pfor.layouts import row_major
 from tf_pfor.layouts.ragged_parts import Form, in_order
 

@@ -24,14 +24,13 @@ from tf_pfor.converters.control_flow._loop_variables import Carry, of_one_shape
 from tf_pfor.converters.control_flow._subgraphs import (
     Converted,
     blanked,
-    full_shape,
     padded_rows,
     positions,
     while_loop,
 )
 from tf_pfor.converters.lists._list_lengths import list_length
 from tf_pfor.core.emit import Emitter
-from tf_pfor.core.values import Layout, Value, dims, is_static
+from tf_pfor.core.values import Layout, Value, dims, full_shape, is_static
 
 State = list[list[tf.Tensor]]
 

@@ -1,0 +1,274 @@
+"""Trials: what a region makes of inputs of some form, found without keeping what is emitted.
+
+A *trial* converts a region in a graph that is thrown away, with stand-ins for its inputs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.converters.analysis._loop_graphs import source
+from tf_pfor.converters.lists._ragged_optionals import Parts, outline, sizes_of
+from tf_pfor.converters.lists._row_packs import holds_packs
+from tf_pfor.converters.lists._unpacked_lists import keeps
+from tf_pfor.converters.lists._unpacked_optionals import kept_in
+from tf_pfor.core.emit import Emitter
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.stacked_lists import (
+    Kept,
+    known_rows,
+    list_with_rows,
+    received,
+    rows_of,
+)
+from tf_pfor.core.values import (
+    Cell,
+    Layout,
+    Stacked,
+    Unstacked,
+    Value,
+    as_shape,
+    full_shape,
+)
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes, shape_value
+from tf_pfor.layouts.repeated import RepeatedList
+
+OWN = "own"
+"""In place of the size of an axis that differs between rows."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trial:
+    """The form of an output of a region.
+
+    Attributes:
+      layout: the layout.
+      has_lengths: for a list whether its rows differ in length.
+      has_rows: for a list whether it has ``ListRows``: it may hold others than the loop's rows.
+      holds_packs: for a list of lists whether it holds packs.
+      keeps: for a list of optionals that are not made: the content of an optional.
+      axes: the sizes of a row, None if the rank is unknown. A size is an int, None if it is unknown
+        and the same in all rows, ``OWN``, or (int,) for windows of one length.
+      kept: for ragged rows: for each ragged input, and each leading axis, whether both are known to
+        have the same sizes.
+      items: for a list of items whose shape differs between rows: the sizes of items. A size is an
+        int, or the size of an input as a pair (its number, the axis).
+      are_shapes: whether the items are shapes of such rows.
+      parts: for a list of optionals that hold such rows: their parts, with sizes like these.
+    """
+
+    layout: Layout
+    has_lengths: bool
+    has_rows: bool
+    holds_packs: bool
+    keeps: tuple[Kept, ...]
+    axes: tuple[Any, ...] | None
+    kept: dict[int, tuple[bool, ...]]
+    items: tuple[Any, ...] = ()
+    are_shapes: bool = False
+    parts: Parts = ()
+
+
+def _axes(value: Value) -> tuple[Any, ...] | None:
+    """The sizes of a row, for ``Trial``."""
+    if not isinstance(value, Ragged) or value.inner_shape is None:
+        return value.inner_shape
+    own = [
+        ((s.full,) if value.is_full else OWN) if isinstance(s, RowSizes) else d
+        for s, d in zip(value.sizes, value.inner_shape)
+    ]
+    return (*own, *value.inner_shape[value.n_leading :])
+
+
+def _kept_sizes(value: Value, args: Sequence[Value]) -> dict[int, tuple[bool, ...]]:
+    if not isinstance(value, Ragged):
+        return {}
+    given = {i: a.sizes for i, a in enumerate(args) if isinstance(a, Ragged)}
+    return {
+        i: tuple(same_sizes([x], [y]) for x, y in zip(sizes, value.sizes))
+        for i, sizes in given.items()
+        if len(sizes) == len(value.sizes)
+    }
+
+
+def _items(value: Value, args: Sequence[Value]) -> tuple[Any, ...]:
+    """The sizes of the items of a list, for ``Trial``."""
+    place = _places(args)
+    return tuple(map(place, known_rows(value).items))
+
+
+def _parts_of_items(value: Value, args: Sequence[Value]) -> Parts:
+    """The parts of the optionals in a list, for ``Trial``."""
+    parts = known_rows(value).parts
+    if not parts:
+        return ()
+    place = _places(args)
+    return tuple(p and p.mapped(place) for p in parts)
+
+
+def _places(args: Sequence[Value]) -> Callable[[Any], Any]:
+    """A function that tells of which input, and of which axis, sizes are."""
+    places = {id(s): (i, k) for i, a in enumerate(args) for k, s in enumerate(sizes_in(a))}
+
+    def place(size: object) -> Any:
+        found = size if isinstance(size, int) else places.get(id(size))
+        if found is None:
+            raise CannotVectorize("the items of a list get other shapes from trip to trip")
+        return found
+
+    return place
+
+
+def sizes_in(value: Value) -> Sequence[Any]:
+    """The sizes of a row, or of the items of a list, by axis; of all that an optional holds."""
+    if isinstance(value, (Ragged, RowShape)):
+        return value.sizes
+    rows = known_rows(value)
+    return [*rows.items, *sizes_of(rows.parts)]
+
+
+def _own_sizes(value: Value) -> list[Any]:
+    sizes = known_rows(value).known_sizes
+    return [] if sizes is None else [sizes]
+
+
+def _has_lengths(value: Value) -> bool:
+    return known_rows(value).lengths is not None
+
+
+def _lists(value: Value) -> Any:
+    opened = () if rows_of(value) is None else tuple(map(kept_in, known_rows(value).opened))
+    parts = outline(known_rows(value).parts)
+    return (_has_lengths(value), holds_packs(value), opened, keeps(value), _is_empty(value), parts)
+
+
+def _has_rows(value: Value) -> bool:
+    rows = rows_of(value)
+    return rows is not None and (rows.ids is not None or rows.holds_packs or _has_lengths(value))
+
+
+def _held(value: Value) -> Any:
+    if not isinstance(value, RepeatedList):
+        return None
+    return value.item.inner_shape, value.item.dtype, value.count.layout
+
+
+def _known(value: Value) -> Any:
+    constant = value.constant
+    if constant is None or constant.dtype == object:
+        return constant if constant is None else tuple(constant.ravel().tolist())
+    return (constant.dtype.str, constant.shape, constant.tobytes())
+
+
+def _is_empty(value: Value) -> bool:
+    """Whether this is an empty list of lists, of all rows, which is stacked without packs."""
+    if value.is_stacked or value.dtype != tf.variant:
+        return False
+    op = source(value.tensor).op
+    return op.type == "EmptyTensorList" and op.get_attr("element_dtype") == tf.variant
+
+
+def stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
+    """A placeholder of the same layout, for a trial."""
+    if isinstance(value, RepeatedList):
+        item, count = value.item, value.count
+        return RepeatedList.of(stand_in(item, length, emit), stand_in(count, length, emit))
+    if isinstance(value, Ragged):
+        return _ragged_stand_in(value, length, emit)
+    constant, dtype, rows = value.constant, value.dtype, rows_of(value)
+    if constant is not None:
+        cell = Cell(None, lambda: emit.constant(constant, dtype))
+        return Unstacked(cell, value.inner_shape, dtype, constant)
+    if rows is not None and rows.terms:
+        terms = tuple(stand_in(t, length, emit) for t in rows.terms)
+        return list_with_rows(value, dataclasses.replace(rows, terms=terms))
+    if rows is not None and rows.opened:
+        opened = tuple([stand_in(v, length, emit) for v in each] for each in rows.opened)
+        return list_with_rows(value, dataclasses.replace(rows, opened=opened))
+    if _is_empty(value):
+        made = emit("EmptyTensorList", np.int32(-1), np.int32(-1), element_dtype=tf.variant)
+        return received(made, value.layout, value.inner_shape)
+    if isinstance(value, RowShape):
+        return shape_value(emit, _stand_in_sizes(value.sizes, length, emit), dtype)
+    if rows is not None and rows.items:
+        items = _stand_in_sizes(rows.items, length, emit)
+        rows = dataclasses.replace(rows, items=tuple(items))
+    if rows is not None and rows.parts:
+        put = lambda s: _stand_in_sizes([s], length, emit)[0] if isinstance(s, RowSizes) else s  # noqa: E731
+        rows = dataclasses.replace(rows, parts=tuple(p and p.mapped(put) for p in rows.parts))
+    if rows is not None and rows.known_sizes is not None:
+        (own,) = _stand_in_sizes([rows.sizes], length, emit)
+        rows = dataclasses.replace(rows, lengths=own.tensor, sizes=own)
+    shape = full_shape(value.layout, value.inner_shape, length)
+    if dtype in (tf.resource, tf.variant):
+        made = emit.stand_in(dtype, shape, value.tensor)
+        return received(made, value.layout, value.inner_shape, rows)
+    cell = Cell(None, lambda: emit.stand_in(dtype, shape))  # most are never read
+    if value.layout is Layout.STACKED:
+        return Stacked(cell, value.inner_shape, dtype)
+    return Unstacked(cell, as_shape(shape), dtype)
+
+
+def _ragged_stand_in(value: Ragged, length: int | None, emit: Emitter) -> Value:
+    """Ragged rows of which nothing is known but which sizes are the same."""
+    sizes, inner = _stand_in_sizes(value.sizes, length, emit), value.inner_shape
+    rest = value.tensor.shape[1:] if inner is None else inner[value.n_leading :]
+    packed = emit.stand_in(value.dtype, [None, *rest])
+    return Ragged.packed(packed, sizes, value.origin)
+
+
+def _stand_in_sizes(given: Sequence[Any], length: int | None, emit: Emitter) -> list[Any]:
+    known, sizes = emit.memo["sizes of stand-ins"], list[Any]()
+    for size in given:
+        if isinstance(size, int):
+            sizes.append(size)
+            continue
+        if id(size) not in known:
+            if isinstance(size, RowSizes):
+                own = emit.stand_in(tf.int32, [length])
+                made = RowSizes.of(own, size.most, size.full)
+            else:
+                made = emit.stand_in(tf.int32, [])
+            known[id(size)] = (size, made)
+        sizes.append(known[id(size)][1])
+    return sizes
+
+
+def _pattern(args: Sequence[Value]) -> Any:
+    """A pattern that tells which sizes of ragged arguments, and of lists' items, are the same."""
+    every = [s for a in args for s in (*sizes_in(a), *_own_sizes(a))]
+    places = {id(s): i for i, s in reversed(list(enumerate(every)))}
+    return tuple(s if isinstance(s, int) else ("own", places[id(s)]) for s in every)
+
+
+def form_of(args: Sequence[Value]) -> tuple[Any, ...]:
+    """The key of a trial: all of its inputs that it depends on."""
+    known = tuple((a.layout, a.inner_shape, _known(a), _lists(a), _held(a)) for a in args)
+    return known, _pattern(args)
+
+
+def seen(value: Value, args: Sequence[Value], *, is_trip: bool) -> Trial:
+    """The form of an output.
+
+    Args:
+      value: the output of a trial.
+      args: the inputs of the trial.
+      is_trip: whether it is a trip of a loop, of which lists must know what they keep.
+    """
+    return Trial(
+        value.layout,
+        _has_lengths(value),
+        _has_rows(value),
+        holds_packs(value),
+        keeps(value),
+        _axes(value),
+        _kept_sizes(value, args),
+        _items(value, args),
+        known_rows(value).are_shapes,
+        _parts_of_items(value, args) if is_trip else (),
+    )
