@@ -49,6 +49,20 @@ def gradients(strategy):
     close(*found)
 
 
+def gradients_that_leave_the_map(strategy):
+    x, w = rows(5, 3), tf.Variable([1.0, 2.0, 3.0])
+    found = []
+    for s in (strategy, None):
+        with tf.GradientTape(persistent=True) as tape:
+            y = tf.sin(x * w)
+
+            def one(r, tape=tape):
+                return tape.gradient(tf.reduce_sum(r**2), w)
+
+            found.append(vmap(one, strategy=s)(y))
+    close(*found)
+
+
 def gradients_of_a_model(strategy):
     x = rows(5, 3)
     found = []
@@ -90,6 +104,21 @@ def updates(strategy):
                 made_of = vmap(lambda r, v=v, body=body: body(v, r), strategy=s)(tf.range(float(n)))
                 found.append((made_of, value(v)))
             close(*found)
+
+
+def updates_in_the_order_of_rows(strategy):
+    found = []
+    for s in (strategy, None):
+        weight, velocity = (made(lambda: tf.Variable(1.0), s) for _ in range(2))
+
+        def step(r, weight=weight, velocity=velocity):
+            velocity.assign(0.5 * velocity + weight * r)
+            weight.assign_sub(0.125 * velocity)
+            return r
+
+        vmap(step, strategy=s, warn=False)(tf.range(5.0))
+        found.append((value(weight), value(velocity)))
+    close(*found)
 
 
 def batch_normalization(strategy):
@@ -206,7 +235,8 @@ def options(strategy):
 
 
 CHECKS = [
-    gradients, gradients_of_a_model, updates, batch_normalization, draws, functions_of_the_user,
+    gradients, gradients_that_leave_the_map, gradients_of_a_model, updates,
+    updates_in_the_order_of_rows, batch_normalization, draws, functions_of_the_user,
     plain_maps, refused_updates, shapes, options,
 ]  # fmt: skip
 

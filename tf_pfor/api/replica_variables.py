@@ -8,15 +8,16 @@ get the last value (``update_copies``).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _strategies
-from tf_pfor.core.accesses import READS, Access, Accesses, handle_key
+from tf_pfor.core.accesses import READS, Access, Accesses
 from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.errors import UnsupportedStateError
+from tf_pfor.fallback.ordered_updates import groups
 from tf_pfor.tracing.trace import Body, changed_variables
 
 _SUMS = ("AssignAddVariableOp", "AssignSubVariableOp")
@@ -57,7 +58,7 @@ def check_variables(body: Body, *, is_local: bool) -> None:
                 "the variable in their order. Change it in a map of its own, or leave strategy "
                 "out. For random numbers call a stateless function with the seed of a row."
             )
-    read = _read_of_all_rows(body.graph, body.outputs, frozenset()) if changed else None
+    read = _read_of_all_rows(body.graph, body.outputs) if changed else None
     if read is not None:
         names = ", ".join(f"'{_strategies.name_of(handle)}'" for handle, _ in changed)
         raise UnsupportedStateError(
@@ -79,33 +80,24 @@ def _is_sum(body: Body, writes: list[Access]) -> bool:
     return all(a.op.type in _SUMS for a in mine)
 
 
-def _read_of_all_rows(
-    graph: tf.Graph, outputs: Sequence[tf.Tensor], in_order: frozenset[Hashable]
-) -> tf.Operation | None:
+def _read_of_all_rows(graph: tf.Graph, outputs: Sequence[tf.Tensor]) -> tf.Operation | None:
     """An op that reads what lock-step makes of a variable for all rows, if somebody needs it.
 
     Args:
       graph: the graph of the body, or of a function in it.
       outputs: its outputs.
-      in_order: the variables whose accesses run in the order of the loop.
     """
     known = Accesses(graph)
-    in_order = in_order.union(*(handles for handles, _ in known.unclear))
+    in_order = {op for group in groups(known, frozenset()) for op in group.ops}
     needed = _needed(graph, outputs)
     for access in known.all:
         op = access.op
-        if access.handle in in_order:
+        if op in in_order:
             continue
         if not access.writes and op in needed and known.changed(access):
             return op
         for inner in _tf.functions_of(op):
-            pairs = zip(op.inputs[len(op.inputs) - len(inner.inputs) :], inner.inputs)
-            ordered = {
-                handle_key(inside)
-                for outside, inside in pairs
-                if outside.dtype == tf.resource and handle_key(outside) in in_order
-            }
-            found = _read_of_all_rows(inner, inner.outputs, frozenset(ordered))
+            found = _read_of_all_rows(inner, inner.outputs)
             if found is not None:
                 return found
     return None

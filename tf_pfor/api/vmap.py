@@ -197,12 +197,12 @@ def _make(
         check_rows(args, kwargs, in_axes)
         if tf.executing_eagerly() and options.progress:
             return mapped(*args, **kwargs)
-        if tf.executing_eagerly() and spread is None:
+        if tf.executing_eagerly():
             closures = (fn, in_axes, out_axes)
             eager = EagerCall(
                 _map, closures, (args, kwargs), of_call(), jit_compile, own, noted, rows
             )
-            result = eager()
+            result = eager() if spread is None else UNCACHED
             if result is not UNCACHED:
                 return result
             if not jit_compile and _tf.may_record_gradients() and eager.holds_tape():
