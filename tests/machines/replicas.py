@@ -169,7 +169,13 @@ def plain_maps(strategy):
     layer = made(lambda: keras.layers.Dropout(0.5), strategy)
     drawn = vmap(lambda r: layer(r, training=True))(tf.ones([6, 16]))
     assert len(np.unique(drawn, axis=0)) == 6
-    value(layer.seed_generator.state)
+    w = made(lambda: tf.Variable(tf.ones([16])), strategy)
+
+    def loss(r):
+        return tf.reduce_sum(w * layer(r, training=True))
+
+    tf_pfor.clipped_gradient_sum(loss, w, tf.ones([6, 16]), clip_norm=1.0)
+    assert value(layer.seed_generator.state)[1] > 0
     v = made(lambda: tf.Variable(0.0, aggregation=tf.VariableAggregation.SUM), strategy)
     add = vmap(lambda r: v.assign_add(r))
     refused(lambda: strategy.run(add, (tf.ones([3]),)), "waits for the other replicas")

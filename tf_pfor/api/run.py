@@ -35,7 +35,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.fallback import nested_maps
 from tf_pfor.layouts.ragged import Ragged
 from tf_pfor.tracing import memory, row_links
-from tf_pfor.tracing.trace import Body, changes_copies, leaves_of, trace, update_copies
+from tf_pfor.tracing.trace import Body, leaves_of, trace, trace_for_all_copies, update_copies
 from tf_pfor.walker.walker import Failed, Settings, Walker
 
 
@@ -216,10 +216,7 @@ def _traced(
     *,
     first_copies: bool = False,
 ) -> tuple[Body, Sequence[Element]]:
-    """The body, and its elements: one more where rows are linked with what they are rows of.
-
-    A body that changes all copies of a variable of a strategy is traced again, with the first ones.
-    """
+    """The body, and its elements: one more where rows are linked with what they are rows of."""
     outside = [e.whole for e in elements] if outside is None else outside
     link: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]] | None = None
     if row_links.may_be_needed(job.fn, outside):
@@ -232,9 +229,10 @@ def _traced(
         link = linked
 
     specs = [e.spec for e in elements]
-    body = trace(job.fn, specs, axis, link, first_copies=first_copies)
-    if not (first_copies or job.once) and changes_copies(body):
-        body = trace(job.fn, specs, axis, link, first_copies=True)
+    if first_copies or job.once:
+        body = trace(job.fn, specs, axis, link, first_copies=first_copies)
+    else:
+        body = trace_for_all_copies(job.fn, specs, axis, link)
     return body, elements
 
 

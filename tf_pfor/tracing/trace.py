@@ -110,6 +110,20 @@ def trace(
     return dataclasses.replace(body, copied=tuple(filter(_strategies.is_first_copy, changed)))
 
 
+def trace_for_all_copies(
+    fn: Callable[..., Any],
+    specs: Sequence[tf.TensorSpec],
+    axis: Axis | None = None,
+    link: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]] | None = None,
+) -> Body:
+    """A body, traced as ``trace`` does; whoever runs it calls ``update_copies`` then.
+
+    A body that changes all copies of a variable of a strategy is traced again, with the first ones.
+    """
+    body = trace(fn, specs, axis, link)
+    return trace(fn, specs, axis, link, first_copies=True) if _changes_copies(body) else body
+
+
 def changed_variables(body: Body) -> list[tuple[tf.Tensor, list[Access]]]:
     """The handles of variables that a body changes, each with the accesses that do."""
     found: dict[Hashable, list[Access]] = {}
@@ -120,7 +134,7 @@ def changed_variables(body: Body) -> list[tuple[tf.Tensor, list[Access]]]:
     return [(handle, writes) for handle, writes in pairs if writes]
 
 
-def changes_copies(body: Body) -> bool:
+def _changes_copies(body: Body) -> bool:
     """Whether a body changes all copies of a variable of which each replica of a strategy has one.
 
     A body that runs in a replica, or with first copies already, changes one copy only.
