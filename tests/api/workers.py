@@ -111,9 +111,32 @@ def wrong_use(strategy):
     assert padded(tf.constant([2, 2])).numpy().tolist() == [[0, 1]] * 2
 
 
+def padded_rows(strategy):
+    sizes = tf.constant([1, 3, 0, 2])
+    close(*(vmap(tf.range, strategy=s, out_shapes="padded")(sizes) for s in (strategy, None)))
+
+
+def refused_on_machines(strategy):
+    with strategy.scope():
+        v, generator = tf.Variable(1.0), tf.random.Generator.from_seed(1)
+    x = rows(5)
+    refused(lambda: vmap(lambda r: v.assign_add(r), strategy=strategy)(x), "each machine")
+    refused(lambda: vmap(lambda r: r + generator.normal([]), strategy=strategy)(x), "stateless")
+    same = vmap(lambda r: tf.random.normal([]), strategy=strategy, randomness="same")
+    refused(lambda: same(x), "each machine")
+
+    def gradient():
+        with tf.GradientTape() as tape:
+            y = vmap(lambda r: r * v, strategy=strategy)(x)
+        return tape.gradient(y, v)
+
+    for call in (gradient, tf.function(gradient)):
+        refused(call, "its own rows only")
+
+
 CHECKS = [
     values, unknown_numbers_of_rows, no_elements, random_numbers, variables_and_parts,
-    clipped_gradients, jacobians, wrong_use,
+    clipped_gradients, jacobians, padded_rows, refused_on_machines, wrong_use,
 ]  # fmt: skip
 TASK = 0
 

@@ -124,7 +124,7 @@ def check_elems(elems: Nest) -> tuple[Any, list[tf.Tensor]]:
     """The nest, and its leaves as tensors of rank >= 1; leaves that are None are left out."""
     nests.check_rows(elems, "elems")
     structure = nests.from_user(elems)
-    nests.check_keys(structure, "elems")
+    nests.check_leaves(structure, "elems")
     names = nests.paths(structure, "elems")
     for leaf, name in zip(tf.nest.flatten(structure), _composite_names(structure, names)):
         if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):

@@ -131,17 +131,17 @@ class Plan:
 
 
 def check_rows(args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Axes) -> None:
-    """Refuses dicts without an order, and ranges, datasets or iterators that are to be mapped over.
+    """Refuses what has no leaves, and ranges, datasets or iterators that are to be mapped over.
 
     As the user has them: a tf.function makes tuples of some.
     """
     entries = in_axes if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
     for i, (arg, axis) in enumerate(zip(args, entries)):
-        nests.check_keys(arg, f"args[{i}]")
+        nests.check_leaves(arg, f"args[{i}]")
         if axis is not None:
             nests.check_rows(arg, f"args[{i}]")
     for key, arg in kwargs.items():
-        nests.check_keys(arg, f"keyword argument {key}")
+        nests.check_leaves(arg, f"keyword argument {key}")
 
 
 def check_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

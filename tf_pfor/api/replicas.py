@@ -10,30 +10,40 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf import _strategies
+from tf_pfor.api.blocks import of_one_shape, sized
+from tf_pfor.api.draws import drawn_once
+from tf_pfor.api.function import called
 from tf_pfor.api.inputs import Element
-from tf_pfor.api.run import Job, placed, run
+from tf_pfor.api.replica_variables import check_variables
+from tf_pfor.api.run import Job, placed, run_part, traced
 from tf_pfor.core import nests
-from tf_pfor.core.emit import Dim, salted
+from tf_pfor.core.emit import Dim, Emitter, salted
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, Refused
 from tf_pfor.core.loop import Block
 from tf_pfor.core.nests import Nest
+from tf_pfor.tracing.trace import update_copies
 
 Strategy = Any
 """A ``tf.distribute.Strategy``."""
 
 
-def check_strategy(strategy: Any, per_replica: bool, jit_compile: Any, *, is_shown: bool) -> None:
-    """Refuses what is no strategy, and options that it cannot have.
+def checked_strategy(
+    strategy: Any, per_replica: bool, jit_compile: Any, *, is_shown: bool
+) -> Strategy | None:
+    """The strategy; None for the one of programs that chose none.
 
     Raises:
-      ArgumentError, ArgumentTypeError: if there is something to refuse.
+      ArgumentError, ArgumentTypeError: if it is no strategy, or has options that it cannot have.
     """
     if strategy is None:
         if per_replica:
             raise ArgumentError("per_replica=True needs a strategy.")
-        return
+        return None
     if not isinstance(strategy, tf.distribute.Strategy):
         raise ArgumentTypeError(f"strategy must be a tf.distribute.Strategy, found {strategy!r}.")
+    if _strategies.is_default(strategy):
+        return None
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         raise ArgumentError(
             "strategy is a ParameterServerStrategy, which has one replica: nothing would be split. "
@@ -42,6 +52,12 @@ def check_strategy(strategy: Any, per_replica: bool, jit_compile: Any, *, is_sho
         )
     if jit_compile or is_shown:
         raise ArgumentError("strategy has neither jit_compile nor progress: leave them out.")
+    return strategy
+
+
+def is_local(strategy: Strategy) -> bool:
+    """Whether all replicas are on this machine."""
+    return len(strategy.extended.worker_devices) == strategy.num_replicas_in_sync
 
 
 class Replica:
@@ -63,7 +79,7 @@ class Replica:
             )
         self.number = int(known)
         # Plain ops between replicas of one machine have gradients, and all_reduce has none around.
-        self._is_local = len(self._context.strategy.extended.worker_devices) == self.count
+        self._is_local = is_local(self._context.strategy)
 
     def total(self, x: tf.Tensor) -> tf.Tensor:
         """The sum of ``x`` of all replicas."""
@@ -128,6 +144,9 @@ def run_distributed(
 ) -> Any:
     """Runs a job in the graph of a function: each replica has a part of the rows.
 
+    All of it is one call in the current graph. So a tape around the map sees what the replicas do
+    in threads of their own.
+
     Args:
       strategy: the strategy.
       job: the job.
@@ -137,7 +156,32 @@ def run_distributed(
 
     Raises:
       ArgumentError: in a replica of a strategy, and if results cannot be put together.
+      UnsupportedStateError: if the body changes variables in a way that replicas cannot share.
     """
+    _check_place()
+    outside = [e.whole for e in elements]
+    kept: dict[str, Any] = {}
+
+    def build(*given: tf.Tensor) -> list[Any]:
+        supply = iter(given)
+        inner = [
+            e if e.tensor is None else dataclasses.replace(e, tensor=next(supply)) for e in elements
+        ]
+        size = next(supply) if isinstance(n, tf.Tensor) else n
+        spread = _Spread(strategy, job, inner, size, outside, per_replica)
+        made = spread.run()
+        kept["structure"] = spread.structure
+        return made
+
+    inputs = [t for t in (*(e.tensor for e in elements), n) if isinstance(t, tf.Tensor)]
+    results = called(build, inputs)
+    if per_replica:
+        results = [None if x is None else _strategies.joined(x) for x in results]
+    return nests.to_user(tf.nest.pack_sequence_as(kept["structure"], results))
+
+
+def _check_place() -> None:
+    """Refuses a call in a replica, and one in the function of another map."""
     if not tf.distribute.in_cross_replica_context() and tf.distribute.has_strategy():
         raise ArgumentError(
             "vmap(strategy=...) splits rows over replicas, and was called in one of them. Call it "
@@ -148,63 +192,166 @@ def run_distributed(
             "vmap(strategy=...) was called in the function of another map. Give the outer map the "
             "strategy."
         )
-    axes = tf.nest.map_structure(lambda a: None if a is None else 0, nests.from_user(job.out_axes))
-    inner = dataclasses.replace(job, out_axes=nests.to_user(axes))
-    kept: dict[str, Any] = {}
-    context = contextvars.copy_context()
 
-    def of_replica() -> list[Any]:
-        return context.copy().run(build)  # a replica is built in a thread of its own
 
-    def build() -> list[Any]:
-        replica = Replica()
+class _Spread:
+    """A job whose rows run in parts, in the current graph: one body, traced once.
+
+    Attributes:
+      structure: the nest of results, after ``run``.
+    """
+
+    structure: Nest = None
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        job: Job,
+        elements: Sequence[Element],
+        n: Dim,
+        outside: Sequence[tf.Tensor | None],
+        per_replica: bool,
+    ):
+        self._strategy, self._n, self._is_gathered = strategy, n, not per_replica
+        self._is_local = is_local(strategy)
+        self._body, self._elements = traced(job, elements, n, outside)
+        if strategy.num_replicas_in_sync > 1:
+            check_variables(self._body, is_local=self._is_local)
+        if job.settings.randomness == "same":
+            self._draw_once()
+        self._job = job
+
+    def _draw_once(self) -> None:
+        """Lets all rows share the draws of the body."""
+        drawn = drawn_once(self._body)
+        if drawn is not self._body and not self._is_local:
+            raise ArgumentError(
+                "randomness is 'same', and each machine of the strategy would draw its own "
+                "numbers. Draw them by a seed: tf.random.stateless_normal(shape, seed)."
+            )
+        self._body = drawn
+
+    def run(self) -> list[Any]:
+        """The results, gathered, or a list of what each replica made; None where there is none."""
+        context = contextvars.copy_context()
+
+        def of_replica() -> list[Any]:
+            return context.copy().run(self._of_replica)  # a replica is built in a thread of its own
+
+        values = iter(self._strategy.run(of_replica))
+        update_copies(self._body)
+        structure = self.structure
+        axes_of = iter(nests.spread(self._job.out_axes, structure, "out_axes"))
+        results: list[Any] = []
+        for leaf in tf.nest.flatten(structure):
+            axis, *_ = [next(axes_of) for _ in nests.flatten(leaf)]
+            if not _is_tensor(leaf):
+                results.append(None)
+                continue
+            value = next(values)
+            results.append(
+                self._whole(value, axis, len(results))
+                if self._is_gathered
+                else list(self._strategy.experimental_local_results(value))
+            )
+        return results
+
+    def _of_replica(self) -> list[Any]:
+        """The results of one replica that are tensors."""
+        replica, n = Replica(), self._n
         first, end = (n * k // replica.count for k in (replica.number, replica.number + 1))
         part = [
             e
             if e.tensor is None or not e.is_mapped
             else dataclasses.replace(e, tensor=e.tensor[first:end])
-            for e in elements
+            for e in self._elements
         ]
-        block = Block(tf.convert_to_tensor(first, tf.int32), n, replica)
+        axes = nests.from_user(self._job.out_axes)
+        settings = self._job.settings
+        if self._is_local and self._is_gathered and settings.out_shapes != "ragged":
+            settings = dataclasses.replace(settings, out_shapes="parts")
+        job = dataclasses.replace(
+            self._job,
+            settings=settings,
+            out_axes=nests.to_user(tf.nest.map_structure(lambda a: None if a is None else 0, axes)),
+            part=Block(tf.convert_to_tensor(first, tf.int32), n, replica),
+        )
         with salted(2 * replica.number):
-            made = nests.from_user(run(dataclasses.replace(inner, part=block), part, end - first))
-        leaves = tf.nest.flatten(made)
-        kept["structure"] = made
-        return [x for x in leaves if _is_tensor(x)]
+            made = nests.from_user(run_part(job, part, end - first, self._body))
+        self.structure = made
+        return [x for x in tf.nest.flatten(made) if _is_tensor(x)]
 
-    values = iter(strategy.run(of_replica))
-    structure = kept["structure"]
-    axes_of = iter(nests.spread(job.out_axes, structure, "out_axes"))
-    results: list[Any] = []
-    for i, leaf in enumerate(tf.nest.flatten(structure)):
-        axis, *_ = [next(axes_of) for _ in nests.flatten(leaf)]
-        value = next(values) if _is_tensor(leaf) else None
-        if value is not None and not per_replica:
-            value = _whole(strategy, value, n, axis, i)
-        results.append(value)
-    return nests.to_user(tf.nest.pack_sequence_as(structure, results))
+    def _whole(self, value: Nest, axis: int | None, position: int) -> Any:
+        """A result of all replicas, as ``vmap`` returns it."""
+        parts = self._strategy.experimental_local_results(value)
+        if not isinstance(parts[0], (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)):
+            raise ArgumentError(
+                f"Output {position} is a {type(parts[0]).__name__}, which replicas cannot put "
+                "together. Return its tensors, or choose per_replica=True."
+            )
+        if self._is_local:
+            made = parts[0] if axis is None else self._joined(parts, position)
+        elif isinstance(parts[0], tf.Tensor):
+            made = parts[0] if axis is None else self._gathered(value)
+            (made,) = Emitter().identities([made], _OF_MACHINES)
+        else:
+            kind = "ragged" if isinstance(parts[0], tf.RaggedTensor) else "sparse"
+            raise ArgumentError(
+                f"Output {position} is {kind}, which cannot be gathered from other machines. "
+                'Choose out_shapes="padded", or per_replica=True.'
+            )
+        if axis is None:
+            return made
+        made = sized(made, self._n) if isinstance(made, tf.Tensor) else made
+        return placed(made, axis, position)
+
+    def _joined(self, parts: Sequence[Any], position: int) -> Any:
+        """The parts of a result one behind the other."""
+        if isinstance(parts[0], tf.SparseTensor):
+            return tf.sparse.concat(0, list(parts), expand_nonconcat_dims=True)
+        made = tf.concat(parts, 0)
+        chosen = self._job.settings.out_shapes
+        if not isinstance(made, tf.RaggedTensor) or chosen == "ragged":
+            return made
+        if chosen == "padded":
+            return made.to_tensor()
+        return of_one_shape(made, f"output {position} (in the order of tf.nest.flatten)")
+
+    def _gathered(self, value: Nest) -> tf.Tensor:
+        """A result [n, ...] of replicas on several machines."""
+        strategy, n = self._strategy, self._n
+        if self._job.settings.out_shapes == "padded":
+            value = _of_one_size(strategy, value)
+        part = strategy.experimental_local_results(value)[0]
+        more = _is_nothing(part, n)
+        filled = strategy.run(lambda x: _with_one(x, more), args=(value,))
+        return _without(strategy.gather(filled, 0), part, n, more)
 
 
 def _is_tensor(x: Nest) -> bool:
-    return isinstance(x, (tf.Tensor, tf.RaggedTensor))
+    return isinstance(x, (tf.Tensor, tf.__internal__.CompositeTensor))
 
 
-def _whole(strategy: Strategy, value: Nest, n: Dim, axis: int | None, position: int) -> Any:
-    """A result of all replicas, as ``vmap`` returns it."""
-    parts = strategy.experimental_local_results(value)
-    if axis is None:
-        return parts[0]
-    if len(parts) < strategy.num_replicas_in_sync:  # the others are on other machines
-        if not isinstance(parts[0], tf.Tensor):
-            raise ArgumentError(
-                f"Output {position} is ragged, which cannot be gathered from other machines. "
-                'Choose out_shapes="padded", or per_replica=True.'
-            )
-        more = _is_nothing(parts[0], n)
-        filled = strategy.run(lambda x: _with_one(x, more), args=(value,))
-        made = _without(strategy.gather(filled, 0), parts[0], n, more)
-    else:
-        made = tf.concat(parts, 0)
-    if isinstance(made, tf.Tensor) and isinstance(n, int):
-        made.set_shape([n, *made.shape[1:]])
-    return placed(made, axis, position)
+_OF_MACHINES = "TfPforOfSeveralMachines"
+
+
+@tf.RegisterGradient(_OF_MACHINES)
+def _no_gradient(*_: object) -> None:
+    raise ArgumentError(
+        "A tape watches vmap(strategy=...) over several machines, which has no gradient: each "
+        "machine would add up its own rows only. Take the gradient in the body (tf_pfor.grad, "
+        "per_example_gradients), and add up with tf_pfor.psum. Or call vmap without strategy in "
+        "strategy.run. If no gradient is needed, call it in tape.stop_recording()."
+    )
+
+
+def _of_one_size(strategy: Strategy, value: Nest) -> Nest:
+    """The results of replicas, with zeros behind rows that are shorter than another replica's."""
+    sizes = strategy.gather(strategy.run(lambda x: tf.shape(x)[None, 1:], args=(value,)), 0)
+    largest = tf.reduce_max(sizes, 0)
+
+    def padded(x: tf.Tensor) -> tf.Tensor:
+        behind = tf.concat([[0], largest - tf.shape(x)[1:]], 0)
+        return tf.pad(x, tf.stack([tf.zeros_like(behind), behind], 1))
+
+    return strategy.run(padded, args=(value,))

@@ -35,7 +35,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.fallback import nested_maps
 from tf_pfor.layouts.ragged import Ragged
 from tf_pfor.tracing import memory, row_links
-from tf_pfor.tracing.trace import Body, leaves_of, trace
+from tf_pfor.tracing.trace import Body, leaves_of, trace, trace_for_all_copies, update_copies
 from tf_pfor.walker.walker import Failed, Settings, Walker
 
 
@@ -89,6 +89,30 @@ def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
         shown.close()
 
 
+def traced(
+    job: Job, elements: Sequence[Element], n: Dim, outside: Sequence[tf.Tensor | None]
+) -> tuple[Body, Sequence[Element]]:
+    """The body of a job whose parts run on replicas (``run_part``), and the body's elements.
+
+    All replicas share the first copies of variables; ``update_copies`` ends the job.
+
+    Args:
+      job: the job.
+      elements: the arguments of the body.
+      n: the number of iterations.
+      outside: the caller's tensors whose rows the arguments are.
+    """
+    job = dataclasses.replace(job, fn=composites.by_parts(job.fn))
+    with _patience.watched(getattr(job.fn, "__name__", "a function")):
+        return _traced(job, elements, outside, _axis(job, n), first_copies=True)
+
+
+def run_part(job: Job, elements: Sequence[Element], n: Dim, body: Body) -> Any:
+    """Runs a job in the current graph, with a body that was traced before."""
+    with _patience.watched(getattr(job.fn, "__name__", "a function")):
+        return composites.assembled(_build(job, elements, n, body))
+
+
 def _in_function(job: Job, elements: Sequence[Element], n: Dim, body: Body | None = None) -> Any:
     """Builds a job, of which the body may be known, in the graph of a function, and calls that."""
     inputs = [t for t in (*(e.tensor for e in elements), n) if isinstance(t, tf.Tensor)]
@@ -125,12 +149,8 @@ def _build(
       known_body: the body, if it was traced before, of these elements.
       outside: the caller's tensors whose rows the arguments are; None for ``elements``' tensors.
     """
-    total = n if job.part is None else job.part.total
-    known = total if isinstance(total, int) else _tf.static_value(total)
-    hidden = job.axis_name is None
-    axis = Axis(job.axis_name or "", None if known is None else int(known), hidden)
     if known_body is None:
-        body, elements = _traced(job, elements, outside, axis)
+        body, elements = _traced(job, elements, outside, _axis(job, n))
     else:
         body = known_body
     if known_body is None and is_pushed_forward(body, [e.tensor for e in elements]):
@@ -151,9 +171,18 @@ def _build(
             body = drawn_once(body)
         leaves = _Blocks(body, elements, n, block, job, recorder, shared).run()
     leaves = [placed(x, axis, i) for i, (x, axis) in enumerate(zip(leaves, axes))]
+    if job.part is None:
+        update_copies(body)
     if job.settings.warn:
         warn_of_loops(recorder)
     return nests.to_user(nests.pack(body.structure, leaves))
+
+
+def _axis(job: Job, n: Dim) -> Axis:
+    """The loop of a job, for collectives."""
+    total = n if job.part is None else job.part.total
+    known = total if isinstance(total, int) else _tf.static_value(total)
+    return Axis(job.axis_name or "", None if known is None else int(known), job.axis_name is None)
 
 
 def _at_once(
@@ -180,7 +209,12 @@ def _at_once(
 
 
 def _traced(
-    job: Job, elements: Sequence[Element], outside: Sequence[tf.Tensor | None] | None, axis: Axis
+    job: Job,
+    elements: Sequence[Element],
+    outside: Sequence[tf.Tensor | None] | None,
+    axis: Axis,
+    *,
+    first_copies: bool = False,
 ) -> tuple[Body, Sequence[Element]]:
     """The body, and its elements: one more where rows are linked with what they are rows of."""
     outside = [e.whole for e in elements] if outside is None else outside
@@ -194,7 +228,12 @@ def _traced(
 
         link = linked
 
-    return trace(job.fn, [e.spec for e in elements], axis, link), elements
+    specs = [e.spec for e in elements]
+    if first_copies or job.once:
+        body = trace(job.fn, specs, axis, link, first_copies=first_copies)
+    else:
+        body = trace_for_all_copies(job.fn, specs, axis, link)
+    return body, elements
 
 
 def _check_outputs(body: Body) -> None:
@@ -431,7 +470,7 @@ class _Blocks:
         made = kind.whole(tensors, self.n)
         if isinstance(made, tf.Tensor):
             return sized(made, self.n)
-        if self.job.settings.out_shapes == "ragged":
+        if self.job.settings.out_shapes in ("ragged", "parts"):
             return made
         if self.job.settings.out_shapes == "padded":
             return sized(made.to_tensor(), self.n)

@@ -23,7 +23,7 @@ from tf_pfor.api.mapped_arguments import (
 )
 from tf_pfor.api.options import Options
 from tf_pfor.api.progress import check_progress
-from tf_pfor.api.replicas import Strategy, check_strategy, run_distributed
+from tf_pfor.api.replicas import Strategy, checked_strategy, run_distributed
 from tf_pfor.api.run import Job, run
 from tf_pfor.core import nests
 from tf_pfor.core.axes import check_name
@@ -158,7 +158,7 @@ def vmap(
         fallback, randomness, while_strategy, out_shapes, warn=warn, progress=is_shown
     )
     name = check_name(axis_name)
-    check_strategy(strategy, per_replica, jit_compile, is_shown=is_shown)
+    strategy = checked_strategy(strategy, per_replica, jit_compile, is_shown=is_shown)
     spread = None if strategy is None else (strategy, bool(per_replica))
     return _make(
         fn, in_axes, out_axes, axis_size, block, options, name, budget, jit_compile, spread
@@ -197,12 +197,12 @@ def _make(
         check_rows(args, kwargs, in_axes)
         if tf.executing_eagerly() and options.progress:
             return mapped(*args, **kwargs)
-        if tf.executing_eagerly() and spread is None:
+        if tf.executing_eagerly():
             closures = (fn, in_axes, out_axes)
             eager = EagerCall(
                 _map, closures, (args, kwargs), of_call(), jit_compile, own, noted, rows
             )
-            result = eager()
+            result = eager() if spread is None else UNCACHED
             if result is not UNCACHED:
                 return result
             if not jit_compile and _tf.may_record_gradients() and eager.holds_tape():

@@ -21,6 +21,9 @@ opens what it gets by ``tf.nest``, or hands it on to one that does. A type check
 """
 
 
+_OF_REPLICAS = tf.distribute.DistributedValues
+
+
 @functools.lru_cache(maxsize=256)
 def _stand_in(cls: type) -> Any:
     """A namedtuple type that stands for the dataclass ``cls``."""
@@ -142,11 +145,11 @@ def paths(structure: Nest, name: str) -> list[str]:
     return [name] * len(flatten(structure))
 
 
-def check_keys(structure: Nest, name: str) -> None:
-    """Refuses dicts whose keys have no order: TensorFlow flattens dicts in that order.
+def check_leaves(structure: Nest, name: str) -> None:
+    """Refuses what TensorFlow cannot flatten: dicts without an order, and values of replicas.
 
     Raises:
-      ArgumentTypeError: for such a dict.
+      ArgumentTypeError: for a dict whose keys have no order, and for values of replicas.
     """
     if isinstance(structure, Mapping):
         try:
@@ -158,10 +161,17 @@ def check_keys(structure: Nest, name: str) -> None:
                 "Expected: keys of one type, such as str."
             ) from None
         for key, part in structure.items():
-            check_keys(part, f"{name}[{key!r}]")
+            check_leaves(part, f"{name}[{key!r}]")
     elif isinstance(structure, (list, tuple)):
         for i, part in enumerate(structure):
-            check_keys(part, f"{name}[{i}]")
+            check_leaves(part, f"{name}[{i}]")
+    elif isinstance(structure, _OF_REPLICAS) and not isinstance(structure, tf.Variable):
+        raise ArgumentTypeError(
+            f"{name} is a {type(structure).__name__}: values of the replicas of a strategy. "
+            "Expected: tensors. Call the mapped function, without strategy, in each replica: "
+            "strategy.run(tf_pfor.vmap(fn), args=(x,)). Or pass one tensor of all rows, as "
+            "strategy.gather(x, 0) makes it."
+        )
 
 
 def check_rows(structure: Nest, name: str) -> None:

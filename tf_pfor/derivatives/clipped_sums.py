@@ -33,7 +33,7 @@ from tf_pfor.derivatives.example_gradients import (
     whole,
 )
 from tf_pfor.tracing.memory import fitting_block
-from tf_pfor.tracing.trace import trace
+from tf_pfor.tracing.trace import trace_for_all_copies, update_copies
 
 
 class ClippedSum:
@@ -59,7 +59,8 @@ class ClippedSum:
             return [parts_of(factored(g)) for g in grads], (loss, aux)
 
         size = plan.n if isinstance(plan.n, int) else None
-        self._body = trace(plan.of_rows(parts), [e.spec for e in plan.elements], Axis("", size))
+        specs = [e.spec for e in plan.elements]
+        self._body = trace_for_all_copies(plan.of_rows(parts), specs, Axis("", size))
         self._recorder = Recorder()
 
     def run(self, block: int | str | None, budget: int | None) -> tuple[list[tf.Tensor], Any]:
@@ -76,6 +77,7 @@ class ClippedSum:
             result = self._chunk(plan.elements, n)
         else:
             result = self._in_blocks(n, block)
+        update_copies(self._body)
         if current().warn:
             warn_of_loops(self._recorder)
         return result

@@ -254,8 +254,8 @@ def _compiled(
 
     @tf.autograph.experimental.do_not_convert
     def call(noted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        nests.check_keys(args, "args")
-        nests.check_keys(kwargs, "kwargs")
+        nests.check_leaves(args, "args")
+        nests.check_leaves(kwargs, "kwargs")
         if not tf.executing_eagerly():
             # A tape does not notice that tf.gradients rewrites loops that it has seen, and would
             # differentiate them wrongly. What happens in a function it does not see.

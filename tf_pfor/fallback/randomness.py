@@ -36,7 +36,7 @@ def why_not_drawn(
     if chosen == "error":
         return f"{what}, and randomness is 'error'"
     if chosen == "same" and walker.loop.is_block:
-        return "randomness is 'same', and blocks would each draw: all at once only"
+        return "randomness is 'same', and replicas or blocks would each draw: all at once only"
     names = ", ".join(f"'{name}'" for name in sorted(varying))
     if chosen == "same" and names:
         return f"randomness is 'same', and {names} differs between iterations"

@@ -40,7 +40,7 @@ def arguments(
         return autographed(fn, "pfor"), [Element(None)], n
     rows = args[0] if len(args) == 1 else tuple(args)
     nests.check_rows(rows, "elems")
-    nests.check_keys(rows, "elems")
+    nests.check_leaves(rows, "elems")
     opened, cut = composites.opened(rows)
     given = nests.from_user(opened)
     structure, tensors = checks.check_elems(tf.nest.map_structure(make, given))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor._tf import _graphs, _stacks
+from tf_pfor._tf import _graphs, _stacks, _strategies
 from tf_pfor.core import nests
+from tf_pfor.core.accesses import Access, accesses, handle_key
 from tf_pfor.core.axes import Axis, entered
 from tf_pfor.core.errors import ArgumentTypeError, UnsupportedStateError
 from tf_pfor.core.nests import Nest
@@ -28,6 +30,8 @@ class Body:
       leaves: the leaves of the structure: a tensor, an operation or None.
       operations: operations that must run although no output needs them.
       axes: the names by which collectives know the loop.
+      copied: the handles of variables of a ``tf.distribute`` strategy that the body changes on the
+        first replica only. The copies on other replicas must get their values (``update_copies``).
     """
 
     graph: tf.Graph
@@ -37,6 +41,7 @@ class Body:
     leaves: tuple[tf.Tensor | tf.Operation | None, ...]
     operations: tuple[tf.Operation, ...]
     axes: frozenset[str]
+    copied: tuple[tf.Tensor, ...] = ()
 
     @property
     def outputs(self) -> list[tf.Tensor]:
@@ -49,6 +54,8 @@ def trace(
     specs: Sequence[tf.TensorSpec],
     axis: Axis | None = None,
     link: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]] | None = None,
+    *,
+    first_copies: bool = False,
 ) -> Body:
     """Runs ``fn`` once, on placeholders for one iteration, and returns what it did.
 
@@ -61,6 +68,8 @@ def trace(
       axis: the axis that is mapped, for collectives; one without a name when None.
       link: gives the arguments of ``fn`` from the inputs (``row_links``); None for the inputs.
         Inputs beyond those are not for ``fn``.
+      first_copies: whether the body reads and changes variables of a strategy on the first replica
+        only. Whoever runs it calls ``update_copies`` then.
 
     Raises:
       ArgumentTypeError: if ``fn`` returns something that is not a tensor, None or an operation.
@@ -71,9 +80,10 @@ def trace(
     def run(*inputs: tf.Tensor) -> list[tf.Tensor]:
         args = inputs if link is None else link(inputs)
         kept["placeholders"] = (*args, *inputs[len(args) :])
-        with tf.variable_creator_scope(_lifted), entered(axis):
+        copies = _strategies.first_copies() if first_copies else contextlib.nullcontext()
+        with tf.variable_creator_scope(_lifted), entered(axis), copies:
             structure = nests.from_user(fn(*args))
-        nests.check_keys(structure, "The result of the body")
+        nests.check_leaves(structure, "The result of the body")
         structure = tf.nest.map_structure(dense, structure)
         kept["structure"] = structure
         kept["leaves"] = nests.flatten(structure)
@@ -82,7 +92,7 @@ def trace(
     graph = _graphs.trace("pfor_body", run, specs)
     outputs = iter(graph.outputs)
     leaves = tuple(x if _is_silent(x) else next(outputs) for x in kept["leaves"])
-    return Body(
+    body = Body(
         graph=graph,
         placeholders=kept["placeholders"],
         captures=tuple(graph.captures),
@@ -94,6 +104,53 @@ def trace(
         ),
         axes=axis.names,
     )
+    if not first_copies:
+        return body
+    changed = [handle for handle, _ in changed_variables(body)]
+    return dataclasses.replace(body, copied=tuple(filter(_strategies.is_first_copy, changed)))
+
+
+def trace_for_all_copies(
+    fn: Callable[..., Any],
+    specs: Sequence[tf.TensorSpec],
+    axis: Axis | None = None,
+    link: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]] | None = None,
+) -> Body:
+    """A body, traced as ``trace`` does; whoever runs it calls ``update_copies`` then.
+
+    A body that changes all copies of a variable of a strategy is traced again, with the first ones.
+    """
+    body = trace(fn, specs, axis, link)
+    return trace(fn, specs, axis, link, first_copies=True) if _changes_copies(body) else body
+
+
+def changed_variables(body: Body) -> list[tuple[tf.Tensor, list[Access]]]:
+    """The handles of variables that a body changes, each with the accesses that do."""
+    found: dict[Hashable, list[Access]] = {}
+    for access in accesses(body.graph, {}).all:
+        if access.writes:
+            found.setdefault(access.handle, []).append(access)
+    pairs = [(outer, found.get(handle_key(inner), [])) for outer, inner in body.captures]
+    return [(handle, writes) for handle, writes in pairs if writes]
+
+
+def _changes_copies(body: Body) -> bool:
+    """Whether a body changes all copies of a variable of which each replica of a strategy has one.
+
+    A body that runs in a replica, or with first copies already, changes one copy only.
+    """
+    if _strategies.in_one_replica() or not any(_strategies.copies(x) for x, _ in body.captures):
+        return False
+    return any(_strategies.copies(handle) for handle, _ in changed_variables(body))
+
+
+def update_copies(body: Body) -> None:
+    """Gives all replicas what a body has made of variables on the first one, in this graph."""
+    for handle in body.copied:
+        first, *others = _strategies.copies(handle)
+        for other in others:
+            with tf.device(other.device):
+                other.assign(first.read_value(), read_value=False)
 
 
 def _lifted(next_creator: Callable[..., Any], **kwargs: Nest) -> Any:

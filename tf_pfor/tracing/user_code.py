@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _functions, _stacks
-from tf_pfor.core.errors import ArgumentTypeError, PforError
+from tf_pfor.core.errors import ArgumentTypeError, PforError, UnsupportedStateError
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.registry import source_of
 
@@ -66,7 +66,8 @@ def autographed(function: Callable[..., Any], caller: str = "") -> Any:
 
     Returns:
       A function that raises ArgumentTypeError where the call cannot be right, and where Python
-      needs the value of a tensor. Other errors are the user's own.
+      needs the value of a tensor. It raises UnsupportedStateError where one replica of a strategy
+      waits for others. Other errors are the user's own.
     """
     converted = _functions.autographed(function)
 
@@ -80,6 +81,10 @@ def autographed(function: Callable[..., Any], caller: str = "") -> Any:
             if not text:
                 raise
             raise ArgumentTypeError(text) from None
+        except RuntimeError as why:
+            if "merge_call" not in str(why):
+                raise
+            raise UnsupportedStateError(_waits(function, why)) from None
 
     vars(call)["__tf_pfor_autographed__"] = (call, function, caller)
     return call
@@ -138,6 +143,16 @@ def _needs_value(function: Callable[..., Any], why: Exception) -> str:
                 f"no values then. {advice}"
             )
     return ""
+
+
+def _waits(function: Callable[..., Any], why: Exception) -> str:
+    """The message if a body waits for the other replicas of a strategy."""
+    where = _functions.user_line_of(why) or f"the function {_name_of(function)}"
+    return (
+        f"The body waits for the other replicas of a strategy: {where}. It changes a variable that "
+        "has an aggregation, or calls all_reduce. Return what the variable is changed by, and "
+        "change it after the map. Or call vmap(fn, strategy=...) outside of strategy.run."
+    )
 
 
 def _name_of(function: object) -> str:
