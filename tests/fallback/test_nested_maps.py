@@ -301,6 +301,23 @@ def test_gradients_of_inner_maps_of_no_rows(counts, is_variable):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+def test_a_gradient_of_products_in_an_inner_map():
+    """Slices with no new axis keep all axes, also axes of size one."""
+    documents = tf.ragged.constant([[[1.0, 2.0], [3.0]], [[4.0, 5.0, 6.0]]])
+
+    def slope(run, d):
+        with tf.GradientTape() as tape:
+            tape.watch(d.flat_values)
+            parts = run(lambda r: tf.reduce_sum(tf.sin(r[:, None] @ r[None])), d)
+            total = tf.reduce_sum(parts)
+        return tape.gradient(total, d.flat_values)
+
+    found = tf_pfor.vectorized_map(lambda d: slope(tf_pfor.vectorized_map, d), documents)
+    for one, d in zip(found, documents, strict=True):
+        want = slope(lambda f, rows: tf.stack([f(r) for r in rows]), d)
+        np.testing.assert_allclose(one, want, rtol=1e-5)
+
+
 def test_text_that_is_split_twice():
     """A region of which nobody reads a result does not run."""
 

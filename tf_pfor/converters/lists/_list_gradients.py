@@ -31,14 +31,16 @@ def known_in_gradients(call: Call, args: Sequence[Value]) -> list[Value]:
       call: the conditional or loop.
       args: its inputs, without a predicate.
     """
-    graph, given = call.emit.graph, call.op.inputs[-len(args) :] if args else []
+    graph = call.emit.graph
+    given = list(call.op.inputs)[int(call.op.type in _tf.BRANCHES) :]
     is_compiled = _tf.in_xla_context(graph) and not _tf.in_body(graph)
     if not (is_compiled and _tf.may_record_gradients()):
         return list(args)
-    return [
+    known = [
         _passed_on(call, a) if _has_gradient(a) and not _is_pushed_to(call, made) else a
-        for a, made in zip(args, given, strict=True)
+        for a, made in zip(args, given)
     ]
+    return [*known, *args[len(given) :]]  # what was cut before a loop follows
 
 
 def _has_gradient(value: Value) -> bool:

@@ -144,6 +144,8 @@ def squeeze(call: Call, input: Ragged) -> Any:
 
 def without_axes(call: Call, x: Ragged, axes: Sequence[int]) -> Value:
     """``x`` without some axes of size one."""
+    if not axes:  # tf.squeeze without axes takes them all
+        return x
     sizes = [s for i, s in enumerate(x.sizes) if i not in axes]
     behind = [a - x.n_leading + 1 for a in axes if a >= x.n_leading]
     if takes_packed(call, x):
