@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor.converters.analysis._variant_types import kept_constant
 from tf_pfor.converters.lists._list_rows import row_ids
 from tf_pfor.converters.lists._list_sums import sum_of_lists
 from tf_pfor.converters.lists._lists import list_rule, stack_list
@@ -73,10 +74,28 @@ def optional_has_value(call: Call, optional: Value) -> Any:
 
 @list_rule("OptionalGetValue", attrs=("output_shapes", "output_types"))
 def optional_get_value(call: Call, optional: Value) -> Any:
-    """Values [n, ...]; lists as lists."""
+    """Values [n, ...]; lists as lists. Constants that branches kept are constants."""
+    found = _read(call, optional)
+    for k, output in enumerate(call.op.outputs):
+        known = kept_constant(call, output) if _may_be_axes(output) else None
+        if known is not None:
+            found[k] = Value.unstacked(call.emit.constant(known, output.dtype), constant=known)
+    return found
+
+
+def _may_be_axes(tensor: tf.Tensor) -> bool:
+    """True of a few integers, as axes and permutations are."""
+    count = tensor.shape.num_elements()
+    return tensor.dtype.is_integer and count is not None and count <= _MOST_AXES
+
+
+_MOST_AXES = 16
+
+
+def _read(call: Call, optional: Value) -> list[Any]:
     source = stack_list(call, optional)
     if known_rows(source).opened:
-        return opened_values(call, known_rows(source).opened)
+        return [*opened_values(call, known_rows(source).opened)]
     if not known_rows(source).terms:
         return _values(call, source)
     found = zip(*(_values(call, term) for term in known_rows(source).terms))
