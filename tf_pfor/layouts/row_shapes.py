@@ -38,8 +38,18 @@ def dense_of_known_shape(value: Ragged, output: tf.Tensor) -> Value:
       value: the rows.
       output: their tensor in the body, of a shape that is fully known.
     """
-    known: Any = output.shape
-    message = f"Not the shape that the body says of {_named(output)}. Expected: {known}. Found"
+    return dense_of_shape(value, output.shape, f"the body says of {_named(output)}")
+
+
+def dense_of_shape(value: Ragged, known: Any, who: str) -> Value:
+    """Ragged rows that must all have one shape: dense, after a check when it runs.
+
+    Args:
+      value: the rows.
+      known: the shape.
+      who: who needs it, for the error.
+    """
+    message = f"Not the shape that {who}. Expected: {known}. Found"
     shapes = value.shape_tensor()
     is_right = tf.reduce_all(tf.equal(shapes, known.as_list()))
     with tf.control_dependencies([tf.debugging.Assert(is_right, [message, shapes], 99)]):

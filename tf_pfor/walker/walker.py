@@ -143,6 +143,7 @@ class Walker:
         child.entered_by, child._inside = op, self._inside | {name}
         for placeholder, value in zip(body.inputs, args, strict=True):
             child.bind(placeholder, value)
+        ordered_updates.check_returned(body, body.outputs[:outputs], child)
         return child.convert(body.outputs[:outputs], _tf.must_run(body))
 
     def enter(self, loop: Loop, emit: Emitter, recorder: Recorder | None = None) -> Walker:
@@ -428,9 +429,8 @@ class Walker:
         try:
             joined, uneven = uneven_regions.together(op, self)
             if uneven or len(joined) > 1:
-                return self.loop_together(
-                    op, joined, uneven_regions.reason(joined, uneven, reason), uneven
-                )
+                why, cause = uneven_regions.reason(joined, uneven, reason), op if uneven else None
+                return self.loop_together(op, joined, why, uneven, cause)
             looped = row_loop.loop_op(op, inputs, self)
         except uneven_regions.Leaves as why:
             raise uneven_regions.Leaves(f"{why}: {reason}") from None
@@ -445,6 +445,8 @@ class Walker:
     ) -> tuple[Results, list[tf.Operation]]:
         try:
             return ordered_updates.convert(first, group, self)
+        except uneven_regions.Leaves:
+            raise
         except CannotVectorize as why:
             raise self._rejected(first, str(why)) from None
 
@@ -453,9 +455,22 @@ class Walker:
         self._done.update(dict.fromkeys(operations, made))
 
     def loop_together(
-        self, first: tf.Operation, ops: list[tf.Operation], reason: str, uneven: Any = ()
+        self,
+        first: tf.Operation,
+        ops: list[tf.Operation],
+        reason: str,
+        uneven: Any = (),
+        cause: tf.Operation | None = None,
     ) -> Results:
-        """Runs several ops in one sequential loop; ``uneven``: keys of what differs in shape."""
+        """Runs several ops in one sequential loop.
+
+        Args:
+          first: the op that is converted.
+          ops: the ops.
+          reason: why they loop.
+          uneven: the keys of what differs in shape.
+          cause: the op that the warning names; None for each op.
+        """
         region = regions.Region.read(ops, self, uneven)
         new = [op for op in ops if op not in self._done]
         mark = len(self.emit.operations)
@@ -472,7 +487,7 @@ class Walker:
             self._values[_key(handle)] = self._values[_key(source)]
         by_kernel = row_loop.by_kernel(first, made, self.emit.graph, region)
         for op in new:
-            expected = by_kernel or (bool(uneven) and op is not first)
+            expected = by_kernel or (cause is not None and op is not cause)
             self.recorder.add(op, Outcome.LOOPED, reason, on_purpose=expected)
             self._done[op] = self.emit.operations[mark:] if uneven else []
             if op.type == "Const":  # later ops may share it
