@@ -158,6 +158,9 @@ def _one_by_one(call: Call, *_: object) -> Any:
         raise Refused(_OF_PY_FUNCTION)
     for output in call.op.outputs:
         _tell_rank(output)
+    for gradient in filter(_functions.is_gradient, _tf.control_outputs(call.op)):
+        for found, given in zip(gradient.outputs, call.op.inputs):
+            found.set_shape(given.shape)
     is_unknown = any(t.shape.rank is None for t in call.op.outputs)
     may_loop = call.settings.may_loop(call.op_type)  # together with what reads its results
     if is_unknown and may_loop and any(map(is_ragged, call.flat_inputs())):
