@@ -252,7 +252,7 @@ def test_what_depends_on_them_outside():
 
 
 def test_results_of_python_code():
-    """Rows of unknown rank: their readers run with them; a result is an error that says the cure."""
+    """Readers of rows of unknown rank run with them; as a result they are an error with a cure."""
 
     def body(x):
         return tf.numpy_function(lambda v: v, [_positive(x)], tf.float32)

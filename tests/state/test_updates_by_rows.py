@@ -105,6 +105,17 @@ def _carried_by_a_loop():
     return body, [v]
 
 
+def _padded():
+    """The sum of the variable and of the row, whose sizes must agree, is made in the loop only."""
+    v = var([0.0, 0.0, 0.0])
+
+    def body(x):
+        v.assign(0.9 * v + tf.pad(x, [[0, 3 - tf.size(x)]]))
+        return x
+
+    return body, [v]
+
+
 def _grows():
     v = tf.Variable(tf.zeros([0]), shape=[None])
 
@@ -123,6 +134,7 @@ UPDATES = {
     "grows": _grows,
     "keras": _keras_sgd,
     "largest so far": _largest_so_far,
+    "padded": _padded,
 }
 
 

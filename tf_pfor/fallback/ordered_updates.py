@@ -16,12 +16,12 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core import regions
-from tf_pfor.core.accesses import Accesses, accesses
+from tf_pfor.core.accesses import ASSIGNMENTS, Accesses, accesses
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.values import Results
 from tf_pfor.fallback import row_loop, uneven_regions
-from tf_pfor.fallback.randomness import seeds
+from tf_pfor.fallback.randomness import moves_once, seeds
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +48,23 @@ def group_of(op: tf.Operation, walker: Conversion) -> Group | None:
             wanted = walker.wanted()
             return dataclasses.replace(group, ops=tuple(o for o in group.ops if o in wanted))
     return None
+
+
+def read_by(op: tf.Operation, walker: Conversion) -> Sequence[tf.Tensor]:
+    """The tensors that must be converted before an op: its inputs.
+
+    An assignment that ends a read-modify-write needs the reads, and not the value. The loop of
+    the updates makes the value of each row, and nobody else may need it.
+    """
+    if op.type not in ASSIGNMENTS:
+        return op.inputs
+    try:
+        found = not moves_once(op, walker) and accesses(op.graph, walker.memo).recurrence(op)
+    except Refused:
+        found = False
+    if not found:
+        return op.inputs
+    return [op.inputs[0], *(r.outputs[0] for update in found for r in update.reads)]
 
 
 def _groups(graph: tf.Graph, walker: Conversion) -> list[Group]:

@@ -199,12 +199,13 @@ class Walker:
             if op in self._done:
                 stack.pop()
                 continue
-            needs = (*[t.op for t in op.inputs], *_tf.by_creation(op.control_inputs))
+            read = ordered_updates.read_by(op, self)
+            needs = (*[t.op for t in read], *_tf.by_creation(op.control_inputs))
             todo = [o for o in needs if o not in self._done]
             if todo:
                 stack += todo
                 continue
-            if op not in reopened and self._reopen(op.inputs):
+            if op not in reopened and self._reopen(read):
                 reopened.add(op)
                 continue
             stack.pop()
@@ -215,7 +216,7 @@ class Walker:
         self.graph = op.graph
         token, begun = _stacks.begin(op), self.recorder.begin(self.emit.graph)
         try:
-            self._check_told(op.inputs)
+            self._check_told(ordered_updates.read_by(op, self))
             with self._placed(op) if op.control_inputs or op.device else contextlib.nullcontext():
                 results, made = self._results(op)
         except Failed:
@@ -250,14 +251,15 @@ class Walker:
             yield
 
     def _results(self, op: tf.Operation) -> tuple[Results, list[tf.Operation]]:
-        if any(o in self._failed for o in (*[t.op for t in op.inputs], *op.control_inputs)):
+        read = ordered_updates.read_by(op, self)
+        if any(o in self._failed for o in (*[t.op for t in read], *op.control_inputs)):
             raise Failed
         schema = _tf.schema(op.type)
         if schema is None:
             return self._legacy_call(op)
         if op.type == "Const":
             return [self._constant(op, _tf.static_value(op.outputs[0]))], []
-        values = [self._values[_key(t)] for t in op.inputs]
+        values = [self._values.get(_key(t)) or _unread(t) for t in op.inputs]
         if matching.may_be_folded(op) and not schema.is_stateful:
             known = self.bounds.constant(op.outputs[0])
             known = folded(op, values) if known is None else known
@@ -540,6 +542,15 @@ class Walker:
         tiled = Value.stacked(self.emit.repeated(tensor, self.loop.length))
         self._tiled[id(value)] = (value, tiled)
         return tiled
+
+
+def _unread(tensor: tf.Tensor) -> Value:
+    """In place of an input that was not converted: the updates that it belongs to have made it."""
+
+    def make() -> tf.Tensor:
+        raise AssertionError(tensor.name)
+
+    return Unstacked.deferred(make, dims(tensor), tensor.dtype)
 
 
 def _key(tensor: tf.Tensor) -> Any:
