@@ -211,7 +211,7 @@ def test_rows_are_added_to_a_variable_of_their_size():
 def test_what_does_not_fit_into_the_variable_is_an_error():
     v, w = var([0.0, 0.0]), var([0.0, 0.0])
     for body in (lambda x: v.assign(tf.concat([v[1:], x], 0)), lambda x: w.assign_add(x)):
-        with pytest.raises(tf.errors.InvalidArgumentError):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="the variable Variable:0 has"):
             tf_pfor.vectorized_map(body, ROWS)
 
 
@@ -413,3 +413,22 @@ def test_a_table_gets_what_an_op_without_a_rule_makes():
 
     assert tf_pfor.vectorized_map(body, ROWS).to_list() == [[0, 1, 2], [0], [1, 0]]
     assert table.lookup(tf.range(3)).numpy().tolist() == [-1, 0, 3]
+
+
+@loops
+@pytest.mark.parametrize("rows", [ROWS, DENSE], ids=["ragged", "dense"])
+def test_a_gradient_in_the_body_of_two_python_functions(rows):
+    """Each asks for what its own last call has left: the gradient of a row follows its calls."""
+
+    def make():
+        def body(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = tf.py_function(lambda a: a * a, [x], tf.float32)
+                z = tf.py_function(lambda a: tf.reduce_sum(a**3), [tf.sin(y)], tf.float32)
+                loss = tf.ensure_shape(z, []) * tf.reduce_sum(x)
+            return loss, tape.gradient(loss, x) + x
+
+        return body, []
+
+    _as_the_loop(make, rows)

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor._tf import _graphs
+from tf_pfor._tf import _functions, _graphs
 from tf_pfor.core import regions
 from tf_pfor.core.accesses import HARMLESS, QUERIES, READS, accesses
 from tf_pfor.core.conversion import Conversion
@@ -74,7 +74,8 @@ def together(first: tf.Operation, walker: Conversion) -> tuple[list[tf.Operation
       CannotVectorize: if one of them must not be in such a loop.
       Leaves: if the result of a function inside the body may differ in shape.
     """
-    if has_effects(first) and _may_leave(first, walker):
+    is_alone = _may_leave(first, walker) and not gradients(first, walker)
+    if is_alone and has_effects(first):
         return [first], set()
     members, uneven, varies = spread(first, walker)
     if not members:
@@ -82,7 +83,7 @@ def together(first: tf.Operation, walker: Conversion) -> tuple[list[tf.Operation
         assert schema is not None
         ops = [first] if schema.is_stateful else regions.grow(first, walker, uneven)
         return regions.in_order({*ops, *copies(set(ops), walker)}), set()
-    if _may_leave(first, walker) and have_effects(first, members, walker):
+    if is_alone and have_effects(first, members, walker):
         return [first], uneven
     uneven |= _lists(members, varies)
     _check(first, members, walker, uneven)
@@ -119,7 +120,7 @@ def spread(
     started.add(first)
     wanted = walker.wanted()
     uneven, varies = _uneven(walker, wanted, started, in_loop)
-    if not any(key(t) in uneven for t in first.outputs):
+    if not any(key(t) in uneven for t in first.outputs) and not gradients(first, walker):
         started.discard(first)
         return set(), uneven, varies
     members, before = {first}, set[tf.Operation]()
@@ -186,6 +187,15 @@ def have_effects(first: tf.Operation, members: Iterable[tf.Operation], walker: C
     updates = [g for g in known.update_groups if any(u.assign in behind for u in g)]
     reads = {o for group in updates for u in group for o in (*u.reads, *u.later)}
     return bool(reads) and not reads.isdisjoint(_before({*members}, walker))
+
+
+def gradients(op: tf.Operation, walker: Conversion) -> list[tf.Operation]:
+    """The gradients of a Python function: in a row they ask for what its last call has left."""
+    if op.type != "EagerPyFunc":
+        return []
+    found = [c for c in _tf.control_outputs(op) if _functions.is_gradient(c)]
+    wanted = walker.wanted() if found else ()
+    return [c for c in found if c in wanted and not walker.is_done(c)]
 
 
 def _may_leave(first: tf.Operation, walker: Conversion) -> bool:
@@ -255,6 +265,7 @@ def _closed(
         lists = _lists([op], varies)
         near = [t.op for t in op.inputs if key(t) in uneven or key(t) in lists]
         near += [c for t in op.outputs if key(t) in uneven for c in t.consumers()]
+        near += gradients(op, walker)
         for other in near:
             if other in wanted and other not in found and not walker.is_done(other):
                 found.add(other)

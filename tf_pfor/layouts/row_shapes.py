@@ -23,7 +23,18 @@ def of_known_shape(tensor: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
     known, found = output.shape, tensor.shape
     if not known.is_fully_defined() or found == known or output.dtype == tf.variant:
         return tensor
-    message = f"Not the shape that the body says of {_named(output)}. Expected: {known}. Found"
+    return of_shape(tensor, known, f"the body says of {_named(output)}")
+
+
+def of_shape(tensor: tf.Tensor, known: tf.TensorShape, who: str) -> tf.Tensor:
+    """A tensor of one row, after a check that it has a shape.
+
+    Args:
+      tensor: the tensor.
+      known: the shape, fully known.
+      who: who says so, for the error.
+    """
+    message = f"Not the shape that {who}. Expected: {known}. Found"
     shape = tf.shape(tensor)
     is_equal = tf.raw_ops.Equal(x=shape, y=known.as_list(), incompatible_shape_error=False)
     is_right = tf.equal(tf.size(shape), known.rank) & tf.reduce_all(is_equal)

@@ -431,8 +431,9 @@ class Walker:
         try:
             joined, uneven = uneven_regions.together(op, self)
             if uneven or len(joined) > 1:
-                why, cause = uneven_regions.reason(joined, uneven, reason), op if uneven else None
-                return self.loop_together(op, joined, why, uneven, cause)
+                why = uneven_regions.reason(joined, uneven, reason)
+                is_cause = bool(uneven) or uneven_regions.has_effects(op)
+                return self.loop_together(op, joined, why, uneven, op if is_cause else None)
             looped = row_loop.loop_op(op, inputs, self)
         except uneven_regions.Leaves as why:
             raise uneven_regions.Leaves(f"{why}: {reason}") from None

@@ -24,8 +24,10 @@ from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.regions import Region
 from tf_pfor.core.values import Value, as_tensor_shape, dims, is_static, known_dims
 from tf_pfor.fallback import randomness, uneven_regions
+from tf_pfor.fallback.ordered_updates import name_of_variable
 from tf_pfor.fallback.ragged_rows import cut, flat, flat_spec, of_arrays
 from tf_pfor.layouts.ragged import is_ragged
+from tf_pfor.layouts.row_shapes import of_shape
 
 _UNDER_XLA = (
     "the next value of {} is made of its own and of rows of different shapes, one row after the "
@@ -216,11 +218,18 @@ def _after(update: Update, now: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
     return now + value if update.assign.type == "AssignAddVariableOp" else now - value
 
 
-def _of_shape(value: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
+def _fits(value: tf.Tensor, start: tf.Tensor, call: Call, update: Update) -> tf.Tensor:
     """A value that is assigned or added, after a check that it has the shape of the variable."""
+    shape = start.shape
     if value.shape.is_subtype_of(shape):
         return value
-    return tf.ensure_shape(value, shape)
+    if not shape.is_fully_defined():
+        return tf.ensure_shape(value, shape)
+    name = name_of_variable(update.assign.inputs[0], call.walker).replace("'", "")
+    line = _tf.user_line(update.assign) or "line unknown"
+    made = of_shape(value, shape, f"{name} has ({update.assign.type}, {line})")
+    made.set_shape(shape)
+    return made
 
 
 def _loop(
@@ -249,7 +258,7 @@ def _loop(
         now, arrays = carried[:count], carried[count:]
         rows = [tf.gather(t, i) if v.is_stacked else t for t, v in zip(tensors, outside)]
         made = region.copy(*(now[k] for k in states), *rows)
-        made = [_of_shape(x, s.shape) for x, s in zip(made, starts)]
+        made = [_fits(x, s, call, u) for x, s, u in zip(made, starts, updates)]
         new = [_after(u, x, y) for u, x, y in zip(updates, now, made)]
         told = [flat(x, reads[k]) if k in growing else x for k, x in enumerate(now)]
         for k in growing:

@@ -88,7 +88,9 @@ def _as_large(call: Call, value: Value) -> Value:
     if not shape.is_fully_defined():
         return value.standard(call.emit)
     with call.emit.graph.as_default():
-        return dense_of_shape(value, shape, f"{variable_name(call)} has".replace("'", ""))
+        line = _tf.user_line(call.op) or "line unknown"
+        name = variable_name(call).replace("'", "")
+        return dense_of_shape(value, shape, f"{name} has ({call.op_type}, {line})")
 
 
 @RegisterPFor("ResourceGather", ALWAYS, attrs=("batch_dims", "validate_indices"))
