@@ -263,7 +263,7 @@ class Accesses:
             if others or a.op.type.endswith("While"):
                 is_own = is_own or _rewrites(a.op, a.handle)
             if is_own or _draws_again(a, others):
-                raise Refused(f"{name}, in a {a.op.type}")
+                raise Refused(f"{name}, inside of {a.op.type}")
             return None
         if not used:
             return None

@@ -106,8 +106,8 @@ def check(group: Group, walker: Conversion) -> None:
         refusal = row_loop.why_not_inside(op, op not in writes or walker.settings.may_loop(op.type))
         if refusal:
             raise Refused(
-                f"{group.why}; so its updates must run one iteration after the other, and "
-                f"{op.type} '{op.name}' cannot: {refusal}"
+                f"{group.why}; so what reads and writes {_names(group, walker)} must run one row "
+                f"after the other, and {op.type} '{op.name}' cannot: {refusal}"
             )
 
 

@@ -451,7 +451,10 @@ class Walker:
         except uneven_regions.Leaves:
             raise
         except CannotVectorize as why:
-            raise self._rejected(first, str(why)) from None
+            failed = self._rejected(first, str(why))
+            self._failed.update(group.ops)  # one error tells the cause of all
+            self._done.update({op: [] for op in group.ops if op not in self._done})
+            raise failed from None
 
     def became(self, operations: Iterable[tf.Operation], made: list[tf.Operation]) -> None:
         """Says what operations that were converted together became."""
