@@ -364,6 +364,17 @@ def _python_function_of_unknown_rank():
     return lambda x: tf.reduce_sum(_sorted(x, None) * tf.cast(_ranks(x), tf.float32)), []
 
 
+def _python_function_into_an_update():
+    v = var([0.0, 0.0])
+
+    def body(x):
+        made = tf.numpy_function(lambda a: np.float32([a.sum(), a.size]), [x], tf.float32)
+        v.assign(0.5 * v + made)
+        return x * v[0]
+
+    return body, [v]
+
+
 def _beside_a_scatter():
     v = tf.Variable([0, 0, 0, 0])
 
@@ -393,6 +404,7 @@ def _assigned():
         _assigned,
         _beside_a_python_function,
         _beside_a_scatter,
+        _python_function_into_an_update,
         _python_function_of_unknown_rank,
         _read_by_a_python_function,
     ],
