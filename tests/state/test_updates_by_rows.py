@@ -337,6 +337,24 @@ def test_an_effect_of_a_function_whose_call_cannot_be_inlined_happens_once():
     assert count.numpy() == 3.0
 
 
+@loops
+def test_a_function_that_counts_and_returns_what_python_makes():
+    count, calls = var(0.0), []
+
+    def python(x):
+        calls.append(x.tolist())
+        return np.sort(x)
+
+    @tf.function
+    def called(x):
+        count.assign_add(1.0)
+        return tf.numpy_function(python, [x], tf.float32)
+
+    found = tf_pfor.vectorized_map(lambda x: tf.ensure_shape(called(x), [None]) + x, ROWS)
+    assert found.to_list() == [[2.0, 4.0, 6.0], [8.0], [-0.5, -0.5]]
+    assert (calls, count.numpy()) == (ROWS.to_list(), 3.0)
+
+
 # ---------------------------------------------------------------------------
 # An op without a rule for rows of different shapes, and effects
 # ---------------------------------------------------------------------------

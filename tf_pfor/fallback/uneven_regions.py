@@ -86,7 +86,12 @@ def together(first: tf.Operation, walker: Conversion) -> tuple[list[tf.Operation
     if is_alone and have_effects(first, members, walker):
         return [first], uneven
     uneven |= _lists(members, varies)
-    _check(first, members, walker, uneven)
+    try:
+        _check(first, members, walker, uneven)
+    except Refused:  # its function cannot loop
+        if _may_try(first, walker):
+            return [first], set()
+        raise
     members |= copies(members, walker)
     needs = {o for m in members for o in (*(t.op for t in m.inputs), *m.control_inputs)}
     outside = _tf.by_creation(needs - members)
@@ -187,6 +192,12 @@ def have_effects(first: tf.Operation, members: Iterable[tf.Operation], walker: C
     updates = [g for g in known.update_groups if any(u.assign in behind for u in g)]
     reads = {o for group in updates for u in group for o in (*u.reads, *u.later)}
     return bool(reads) and not reads.isdisjoint(_before({*members}, walker))
+
+
+def _may_try(first: tf.Operation, walker: Conversion) -> bool:
+    """Whether an op has a loop of its own if all of its results have one shape when it runs."""
+    has_lists = any(t.dtype == tf.variant for t in first.outputs)
+    return has_effects(first) and not has_lists and not gradients(first, walker)
 
 
 def gradients(op: tf.Operation, walker: Conversion) -> list[tf.Operation]:
