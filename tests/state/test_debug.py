@@ -337,17 +337,32 @@ def _slope(x):
     return gradient_of(lambda: tf.reduce_sum(_squared(x) ** 2), x)
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        lambda x: tf_pfor.vectorized_map(_slope, x),
-        lambda x: tf_pfor.vmap(tf_pfor.jacrev(_squared))(x),
-        lambda x: tf_pfor.per_example_gradients(lambda row: tf.reduce_sum(_squared(row * W)), W, x),
-    ],
-)
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
 @pytest.mark.parametrize("compiled", [False, True])
-def test_gradients_of_python_in_the_body_are_refused(run, compiled):
-    """Python remembers one call, the last; a tape around the map asks in the order of the loop."""
+def test_gradients_of_python_in_the_body_follow_the_call_of_their_row(compiled):
+    """Python remembers one call, the last: the gradient of a row is taken before the next row."""
+
+    def run(x):
+        slopes = tf_pfor.vectorized_map(_slope, x)
+
+        def loss(row):
+            return tf.reduce_sum(_squared(row * W))
+
+        return slopes, tf_pfor.per_example_gradients(loss, W, x)[0]
+
+    x = tf.constant([[1.0, 2.0], [3.0, -1.0], [0.5, 0.0]])
+    slopes, by_w = (tf.function(run) if compiled else run)(x)
+    np.testing.assert_allclose(slopes, 4 * x**3)
+    np.testing.assert_allclose(by_w, 2 * x**2 * W)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_jacobians_of_python_are_refused(compiled):
+    """All rows of a jacobian ask for one call."""
+
+    def run(x):
+        return tf_pfor.vmap(tf_pfor.jacrev(_squared))(x)
+
     with pytest.raises(UnsupportedStateError, match="use tf.map_fn with the tape in its function"):
         (tf.function(run) if compiled else run)(tf.ones([3, 2]))
 

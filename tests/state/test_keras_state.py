@@ -77,12 +77,22 @@ def test_stateful_rnns_run_in_order(layer):
         _as_the_loop(lambda: layer(4, stateful=True, seed=1), SEQUENCES)
 
 
-def test_gradients_of_stateful_rnns_are_refused():
-    layer = L.GRU(4, stateful=True)
-    layer.build([1, 5, 3])
-    with pytest.raises(
-        tf_pfor.core.errors.UnsupportedStateError, match=r"gru.*a Keras RNN: stateful=False"
-    ):
-        tf_pfor.per_example_gradients(
-            lambda x: tf.reduce_sum(layer(x)), layer.trainable_variables, SEQUENCES
-        )
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+def test_gradients_of_stateful_rnns():
+    """Each example's gradient is by its own steps: none flows through the state."""
+    mine, theirs = (L.GRU(4, stateful=True) for _ in range(2))
+    for layer in (mine, theirs):
+        layer.build([1, 5, 3])
+    theirs.set_weights(mine.get_weights())
+    found, _ = tf_pfor.per_example_gradients(
+        lambda x: tf.reduce_sum(mine(x)), mine.trainable_variables, SEQUENCES
+    )
+
+    @tf.function
+    def one(x):
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(theirs(x))
+        return tape.gradient(total, [v.value for v in theirs.trainable_variables])
+
+    for got, want in zip(found, zip(*[one(x) for x in SEQUENCES])):
+        np.testing.assert_allclose(got, np.stack(want), rtol=1e-5, atol=1e-6)

@@ -65,7 +65,7 @@ def test_two_updates_of_elements_of_one_variable_run_in_order(mapped):
         v.scatter_nd_update([[i, 1]], [9.0])
         return x
 
-    with pytest.raises(tf_pfor.core.errors.UnsupportedStateError, match="one iteration after"):
+    with pytest.raises(tf_pfor.core.errors.UnsupportedStateError, match="one row after"):
         mapped(body, (tf.constant([3, 0, 2]), X))
 
 

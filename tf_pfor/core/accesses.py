@@ -263,7 +263,7 @@ class Accesses:
             if others or a.op.type.endswith("While"):
                 is_own = is_own or _rewrites(a.op, a.handle)
             if is_own or _draws_again(a, others):
-                raise Refused(f"{name}, in a {a.op.type}")
+                raise Refused(f"{name}, inside of {a.op.type}")
             return None
         if not used:
             return None
@@ -351,9 +351,13 @@ class Accesses:
         return [o for o in self.order if o in inside], list(outside.values())
 
     def hull(self, members: Iterable[tf.Operation]) -> set[tf.Operation]:
-        """The ops on all paths from one of some accesses to another, and these themselves."""
+        """The ops on all paths from one of some accesses to another, and these themselves.
+
+        Args:
+          members: the accesses, and ops that come after one of them.
+        """
         found = set(members)
-        first = sum({self._own[op] for op in found})
+        first = sum({self._own.get(op, 0) for op in found})
         todo, above = list(found), set(found)
         while todo:
             op = todo.pop()

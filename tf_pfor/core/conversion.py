@@ -212,9 +212,22 @@ class Conversion(Protocol):
         ...
 
     def loop_together(
-        self, first: tf.Operation, ops: list[tf.Operation], reason: str, uneven: object = ()
+        self,
+        first: tf.Operation,
+        ops: list[tf.Operation],
+        reason: str,
+        uneven: object = (),
+        cause: tf.Operation | None = None,
     ) -> Results:
-        """Runs several ops in one sequential loop; ``uneven``: keys of what differs in shape."""
+        """Runs several ops in one sequential loop.
+
+        Args:
+          first: the op that is converted.
+          ops: the ops.
+          reason: why they loop.
+          uneven: the keys of what differs in shape.
+          cause: the op that the warning names; None for each op.
+        """
         ...
 
     def custom_gradient(self, op: tf.Operation, values: Sequence[Value]) -> list[Value]:

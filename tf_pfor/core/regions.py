@@ -97,18 +97,23 @@ class Region:
     ) -> Region:
         """The region of ``ops``, of which all is wanted that others read and that is not there yet.
 
-        Of the tensors whose keys are ``uneven``, only those that are results of the body.
+        The keys ``uneven`` name the tensors whose shapes may differ between iterations.
         """
-        inside = set(ops)
+        inside, needed = set(ops), walker.wanted()
+        has_lists = all(map(_is_pure, ops))  # a loop in order hands on none
+
+        def is_read(tensor: tf.Tensor) -> bool:
+            readers = set(tensor.consumers()) - inside
+            is_list = tensor.dtype == tf.variant and not has_lists
+            others = readers & needed if is_list or key(tensor) in uneven else readers
+            return walker.is_asked(tensor) or bool(others)
+
         made = [t for op in ops if not walker.is_done(op) for t in op.outputs]
-        wanted = [
-            t
-            for t in made
-            if walker.is_asked(t) or (key(t) not in uneven and set(t.consumers()) - inside)
-        ]
+        wanted = [t for t in made if is_read(t)]
         if not uneven:  # an op that is read may be asked for its other results later
-            readers = {t.op for t in wanted}
-            wanted = [t for t in made if t.op in readers]
+            read = {t.op for t in wanted}
+            may_be = [t for t in made if t.dtype != tf.variant or has_lists or is_read(t)]
+            wanted = [t for t in may_be if t.op in read]
         outputs = [t for t in wanted if t.dtype != tf.resource]
         return dataclasses.replace(
             cls.of(ops, outputs),

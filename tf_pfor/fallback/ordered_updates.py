@@ -9,18 +9,19 @@ sequential loop. Everything before and after stays vectorized.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core import regions
-from tf_pfor.core.accesses import Accesses, accesses
+from tf_pfor.core.accesses import ASSIGNMENTS, Accesses, accesses
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.values import Results
 from tf_pfor.fallback import row_loop, uneven_regions
-from tf_pfor.fallback.randomness import seeds
+from tf_pfor.fallback.randomness import moves_once, seeds
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -42,33 +43,56 @@ def group_of(op: tf.Operation, walker: Conversion) -> Group | None:
     """The ops that must run in the order of the loop together with ``op``, if there are some."""
     if not any(t.dtype == tf.resource for t in op.inputs):
         return None
-    known = accesses(op.graph, walker.memo)
-    key = ("ordered", op.graph)
-    if key not in walker.memo:
-        is_same = walker.settings.randomness == "same"
-        free = seeds(op.graph, walker) if is_same else frozenset[Any]()
-        walker.memo[key] = groups(known, free)
-    for group in walker.memo[key]:
+    for group in _groups(op.graph, walker):
         if op in group.ops:
             wanted = walker.wanted()
-            ops = [o for o in group.ops if o in wanted]
-            ops += [o for o in _readers_of_lists(ops) if o in wanted]
-            return dataclasses.replace(group, ops=tuple(ops))
+            return dataclasses.replace(group, ops=tuple(o for o in group.ops if o in wanted))
     return None
 
 
-def _readers_of_lists(ops: list[tf.Operation]) -> list[tf.Operation]:
-    """The ops that turn the lists of a group's loops into tensors: lists have no rows."""
-    found: list[tf.Operation] = []
-    todo = list(ops)
-    while todo:
-        op = todo.pop()
-        for reader in (r for t in op.outputs if t.dtype == tf.variant for r in _tf.consumers(t)):
-            known = all(t.op is op or t.op.type == "Const" for t in reader.inputs)
-            if reader.type in ("Identity", "TensorListStack") and known and reader not in ops:
-                found.append(reader)
-                todo.append(reader)
-    return found
+def read_by(op: tf.Operation, walker: Conversion) -> Sequence[tf.Tensor]:
+    """The tensors that must be converted before an op: its inputs.
+
+    An assignment that ends a read-modify-write needs the reads, and not the value. The loop of
+    the updates makes the value of each row, and nobody else may need it.
+    """
+    if op.type not in ASSIGNMENTS:
+        return op.inputs
+    try:
+        found = not moves_once(op, walker) and accesses(op.graph, walker.memo).recurrence(op)
+    except Refused:
+        found = False
+    if not found:
+        return op.inputs
+    return [op.inputs[0], *(r.outputs[0] for update in found for r in update.reads)]
+
+
+def _groups(graph: tf.Graph, walker: Conversion) -> list[Group]:
+    """The groups of a graph, found once."""
+    key = ("ordered", graph)
+    if key not in walker.memo:
+        is_same = walker.settings.randomness == "same"
+        free = seeds(graph, walker) if is_same else frozenset[Any]()
+        walker.memo[key] = groups(accesses(graph, walker.memo), free)
+    return walker.memo[key]
+
+
+def name_of_variable(handle: tf.Tensor, walker: Conversion) -> str:
+    """The variable behind a handle of the body, as the user knows it."""
+    value = walker.value_of(handle)
+    same: list[Any] = [handle] if value is None else [handle, value.tensor]
+    variables: list[Any] = []
+    for start in (handle.graph, walker.emit.graph):
+        graph = start
+        while graph is not None:
+            variables += getattr(graph, "variables", ())
+            captures = getattr(graph, "captures", ())
+            same += [outer for outer, inner in captures if any(inner is t for t in same)]
+            graph = getattr(graph, "outer_graph", None)
+    for variable in variables:
+        if any(variable.handle is t for t in same):
+            return f"the variable '{variable.name}'"
+    return f"the variable behind '{handle.name}'"
 
 
 def check(group: Group, walker: Conversion) -> None:
@@ -77,25 +101,45 @@ def check(group: Group, walker: Conversion) -> None:
     Raises:
       Refused: with the reason.
     """
-    writes = {a.op for a in accesses(group.ops[0].graph, walker.memo).all if a.writes}
+    writes = _writers(group.ops[0].graph, walker)
     for op in group.ops:
-        refusal = _why_not(op, op not in writes or walker.settings.may_loop(op.type))
+        refusal = row_loop.why_not_inside(op, op not in writes or walker.settings.may_loop(op.type))
         if refusal:
             raise Refused(
-                f"{group.why}; so its updates must run one iteration after the other, and "
-                f"{op.type} '{op.name}' cannot: {refusal}"
+                f"{group.why}; so what reads and writes {_names(group, walker)} must run one row "
+                f"after the other, and {op.type} '{op.name}' cannot: {refusal}"
             )
 
 
-def _why_not(op: tf.Operation, may_loop: bool) -> str:
-    graphs = _tf.functions_of(op)
-    if not graphs:
-        return row_loop.why_not(op, may_loop)
-    if not op.type.endswith("While") and any(t.dtype == tf.resource for t in op.outputs):
-        return "it hands on a resource"
-    inner = [_why_not(o, True) for g in graphs for o in g.get_operations()]
-    found = [why for why in inner if why]
-    return found[0] if found else "" if may_loop else "the fallback loop is off"
+def _writers(graph: tf.Graph, walker: Conversion) -> set[tf.Operation]:
+    return {a.op for a in accesses(graph, walker.memo).all if a.writes}
+
+
+def _names(group: Group, walker: Conversion) -> str:
+    """The first variables of a group, as the user knows them."""
+    handles = accesses(group.ops[0].graph, walker.memo).handles()
+    mine = [name_of_variable(h, walker) for k, h in handles.items() if k in group.handles]
+    names = list(dict.fromkeys(mine))
+    others = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + others
+
+
+_SHOWN = 3  # variables that a message names
+
+
+def check_returned(graph: tf.Graph, outputs: Sequence[tf.Tensor], walker: Conversion) -> None:
+    """Raises Leaves if a function returns lists of ops that run in order: its call must loop.
+
+    Args:
+      graph: the function.
+      outputs: the results that are asked for.
+      walker: the walker that is to convert it.
+    """
+    lists = {t.op for t in outputs if t.dtype == tf.variant}
+    for group in _groups(graph, walker) if lists else ():
+        if not lists.isdisjoint(group.ops):
+            why = f"{group.why}; and the function returns a list of each row"
+            raise uneven_regions.leaving(graph, walker, why)
 
 
 def convert(
@@ -113,8 +157,12 @@ def convert(
 
     Raises:
       CannotVectorize: with the reason.
+      Leaves: if the function that is converted returns a list: its call must loop.
     """
     check(group, walker)
+    if walker.has_caller:
+        returned = [t for op in group.ops for t in op.outputs if walker.is_asked(t)]
+        check_returned(first.graph, returned, walker)
     inside = set(group.ops)
     before = {c for op in inside for c in op.control_inputs} - inside
     outside = before | ({t.op for op in inside for t in op.inputs} - inside)
@@ -123,16 +171,19 @@ def convert(
         raise walker.Failed
     graph = walker.emit.graph
     mark = len(graph.get_operations())
+    cause = next(op for op in group.ops if op in _writers(op.graph, walker))
+    named = f"{group.why}; so what reads and writes {_names(group, walker)}"
     with graph.control_dependencies(walker.done(before)):
         try:
             ops = regions.in_order({*group.ops, *uneven_regions.copies(set(group.ops), walker)})
-            results = walker.loop_together(first, ops, group.why)
+            with_it = f", {len(ops)} ops in one loop" if len(ops) > 1 else ""
+            why = f"{named} runs one row after the other{with_it}"
+            results = walker.loop_together(first, ops, why, cause=cause)
         except CannotVectorize as why:
-            names = ", ".join(sorted(f"'{op.name}'" for op, _ in group.handles))
             raise CannotVectorize(
-                f"{group.why}; so what reads and writes {names} must run one iteration after the "
-                f"other, and cannot: {why}. Let no iteration read what another one has written "
-                "(a Keras RNN: stateful=False), or take gradients outside of the map"
+                f"{named} must run one row after the other, and cannot: {why}. Let no row read "
+                "what another one has written (a Keras RNN: stateful=False), or call the function "
+                "for each row in a Python loop"
             ) from why
     made = graph.get_operations()[mark:]
     walker.became(group.ops, made)
@@ -211,7 +262,17 @@ def _cycle(known: Accesses, groups: list[Handles], free: Handles) -> tuple[Handl
 
 
 def _hull(known: Accesses, handles: Handles) -> set[tf.Operation]:
-    return known.hull(a.op for a in known.all if a.handle in handles)
+    """The accesses to some variables, the ops between, and all that read lists that these make.
+
+    A loop over rows hands on no lists: what reads them runs in it, until they are tensors.
+    """
+    members = {a.op for a in known.all if a.handle in handles}
+    while True:
+        found = known.hull(members)
+        lists = [t for op in found for t in op.outputs if t.dtype == tf.variant]
+        members = found.union(*map(_tf.consumers, lists))
+        if members == found:
+            return found
 
 
 def _closure(known: Accesses, handles: Handles, free: Handles) -> Handles:

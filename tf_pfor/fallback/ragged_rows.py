@@ -108,20 +108,19 @@ def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
         return _by_kernel(loop, tensors)
     n = loop.n_rows(tensors)
     trips = n
-    rows = [_flat_spec(t).shape[1:] if k in differing else t.shape for k, t in enumerate(outputs)]
+    rows = [flat_spec(t).shape[1:] if k in differing else t.shape for k, t in enumerate(outputs)]
     is_known = all(shape.is_fully_defined() for shape in rows)
     if not (loop.in_order or is_known) and (not isinstance(n, int) or n == 0):
         # Without rows nobody knows the shape of one: a row of zeros tells.
         trips = tf.maximum(n, 1)
         tensors = [padded(t, n) if s else t for t, s in zip(tensors, loop.stacked)]
-    specs = [_flat_spec(t) if k in differing else t for k, t in enumerate(outputs)]
+    specs = [flat_spec(t) if k in differing else t for k, t in enumerate(outputs)]
     specs += [tf.TensorSpec([outputs[k].shape.rank], tf.int32) for k in differing]
 
     def flattened(made: list[tf.Tensor]) -> list[tf.Tensor]:
         shapes = [tf.shape(made[k]) for k in differing]
-        for k, shape in zip(differing, shapes):
-            rest = shape[_n_leading(outputs[k]) :]
-            made[k] = tf.reshape(made[k], tf.concat([[-1], rest], 0))
+        for k in differing:
+            made[k] = flat(made[k], outputs[k])
         return [*made, *shapes]
 
     arrays = [array_of_rows(s, trips) for s in specs]
@@ -132,7 +131,7 @@ def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
         if k in differing:
             found = shapes[k].stack()[:n]
             found.set_shape([loop.loop.static_length, output.shape.rank])
-            values.append(_ragged(array, found, region.like[k] if region.like else output))
+            values.append(of_arrays(array, found, region.like[k] if region.like else output))
             continue
         stacked = stacked_rows(array, output, trips)
         stacked = stacked if trips is n else stacked[:n]
@@ -231,8 +230,14 @@ def _by_kernel(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
     ]
 
 
-def _ragged(array: tf.TensorArray, shapes: tf.Tensor, output: tf.Tensor) -> Ragged:
-    """An output of which the rows lie one behind the other; the shapes are [n, rank]."""
+def of_arrays(array: tf.TensorArray, shapes: tf.Tensor, output: tf.Tensor) -> Ragged:
+    """Rows of different shapes, which were written to an array one after the other.
+
+    Args:
+      array: the rows in the form of ``flat``.
+      shapes: int32 [n, rank]: the shape of each row.
+      output: their tensor in the body.
+    """
     count = _n_leading(output)
     sizes: list[Size] = [
         RowSizes.of(shapes[:, axis]) if size is None else int(size)
@@ -249,6 +254,11 @@ def _n_leading(output: tf.Tensor) -> int:
     return max(i for i, size in enumerate(output.shape) if size is None) + 1
 
 
-def _flat_spec(output: tf.Tensor) -> tf.TensorSpec:
+def flat(row: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
+    """A row with the axes merged up to the last one whose size is not known before running."""
+    return tf.reshape(row, tf.concat([[-1], tf.shape(row)[_n_leading(output) :]], 0))
+
+
+def flat_spec(output: tf.Tensor) -> tf.TensorSpec:
     """A row with these axes merged."""
     return tf.TensorSpec([None, *output.shape[_n_leading(output) :]], output.dtype)

@@ -79,6 +79,18 @@ def why_not(op: tf.Operation, may_loop: bool) -> str:
     return "" if may_loop else "the fallback loop is off"
 
 
+def why_not_inside(op: tf.Operation, may_loop: bool) -> str:
+    """Why ``op``, or an op in a function of it, must not run in a sequential loop; "" if it may."""
+    graphs = _tf.functions_of(op)
+    if not graphs:
+        return why_not(op, may_loop)
+    if any(handed_on(t) is None for t in op.outputs if t.dtype == tf.resource):
+        return "it hands on a resource"
+    inner = [why_not_inside(o, True) for g in graphs for o in g.get_operations()]
+    found = [why for why in inner if why]
+    return found[0] if found else "" if may_loop else "the fallback loop is off"
+
+
 def loop_op(
     op: tf.Operation, inputs: Inputs, walker: Conversion, *, in_order: bool = False
 ) -> list[Value]:
@@ -117,8 +129,13 @@ def loop_region(
         region, values = ragged_rows.cut(region, values, walker)
     _check_rows(values)
     no_handles = in_order or _tf.in_xla_context(walker.emit.graph)
-    if any(t.dtype == tf.variant for t in region.outputs) and no_handles:
-        raise CannotVectorize("a list that a loop makes row by row cannot be stacked")
+    for tensor in region.outputs if no_handles else ():
+        if tensor.dtype == tf.variant:
+            where = f"{tensor.op.type} ({_tf.user_line(tensor.op) or 'line unknown'})"
+            raise CannotVectorize(
+                f"the list that {where} makes differs in each row, and is read outside of the loop "
+                "over the rows: turn it into a tensor there, by TensorArray.stack() or concat()"
+            )
     stacked = tuple(v.is_stacked for v in values)
     tensors = [v.tensor for v in values]
     if not any(stacked) and not in_order:

@@ -15,17 +15,18 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor._tf import _graphs
+from tf_pfor._tf import _functions, _graphs
 from tf_pfor.core import regions
-from tf_pfor.core.accesses import HARMLESS, QUERIES, READS
+from tf_pfor.core.accesses import HARMLESS, QUERIES, READS, accesses
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.emit import Emitter
-from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.facts import facts_of
 from tf_pfor.core.matching import group
 from tf_pfor.core.regions import key
 from tf_pfor.core.registry import REGISTRY
 from tf_pfor.core.values import dims, is_static
+from tf_pfor.fallback import row_loop
 from tf_pfor.layouts.ragged import RowShape, RowSize, differ_in_shape, is_ragged
 
 _SHAPES = ("Rank", "Shape", "ShapeN", "Size")
@@ -38,6 +39,24 @@ _QUESTIONS = "the graph in which shapes are asked for"
 
 class Leaves(CannotVectorize):
     """A function of the body returns such a tensor: its call must join the loop of the caller."""
+
+
+def leaving(graph: tf.Graph, walker: Conversion, why: str) -> CannotVectorize:
+    """The error that a function cannot be inlined: its call is to loop over the rows.
+
+    Args:
+      graph: the function.
+      walker: the walker that converts it.
+      why: the reason.
+    """
+    effects = [op for op in graph.get_operations() if walker.is_done(op) and has_effects(op)]
+    if not effects:
+        return Leaves(why)
+    where = f"{effects[0].type} ({_tf.user_line(effects[0]) or 'line unknown'})"
+    return Refused(
+        f"{why}; so the call of its function must loop over the rows, and cannot: {where} in the "
+        "function would run twice. Move it out of the function"
+    )
 
 
 def together(first: tf.Operation, walker: Conversion) -> tuple[list[tf.Operation], set[Any]]:
@@ -55,7 +74,8 @@ def together(first: tf.Operation, walker: Conversion) -> tuple[list[tf.Operation
       CannotVectorize: if one of them must not be in such a loop.
       Leaves: if the result of a function inside the body may differ in shape.
     """
-    if has_effects(first):
+    is_alone = _may_leave(first, walker) and not gradients(first, walker)
+    if is_alone and has_effects(first):
         return [first], set()
     members, uneven, varies = spread(first, walker)
     if not members:
@@ -63,8 +83,15 @@ def together(first: tf.Operation, walker: Conversion) -> tuple[list[tf.Operation
         assert schema is not None
         ops = [first] if schema.is_stateful else regions.grow(first, walker, uneven)
         return regions.in_order({*ops, *copies(set(ops), walker)}), set()
+    if is_alone and have_effects(first, members, walker):
+        return [first], uneven
     uneven |= _lists(members, varies)
-    _check(first, members, walker, uneven)
+    try:
+        _check(first, members, walker, uneven)
+    except Refused:  # its function cannot loop
+        if _may_try(first, walker):
+            return [first], set()
+        raise
     members |= copies(members, walker)
     needs = {o for m in members for o in (*(t.op for t in m.inputs), *m.control_inputs)}
     outside = _tf.by_creation(needs - members)
@@ -98,7 +125,7 @@ def spread(
     started.add(first)
     wanted = walker.wanted()
     uneven, varies = _uneven(walker, wanted, started, in_loop)
-    if not any(key(t) in uneven for t in first.outputs):
+    if not any(key(t) in uneven for t in first.outputs) and not gradients(first, walker):
         started.discard(first)
         return set(), uneven, varies
     members, before = {first}, set[tf.Operation]()
@@ -107,6 +134,7 @@ def spread(
     while members != before:
         before = members
         members = _closed(members, walker, wanted, uneven, varies if in_loop else set())
+        members |= _sharers(members, walker, wanted) if in_loop else set()
         for other in walker.memo.get(_OPEN, ()):
             if other & _before(members, walker):  # each needs the other
                 members = members | {op for op in other if not walker.is_done(op)}
@@ -148,28 +176,70 @@ def reason(ops: Sequence[tf.Operation], uneven: set[Any], other: str) -> str:
     return f"{other}; {why}"
 
 
+def have_effects(first: tf.Operation, members: Iterable[tf.Operation], walker: Conversion) -> bool:
+    """Whether ops that would share a loop with ``first`` change something that others see.
+
+    A read-modify-write that needs ``first`` does, if one of them needs what it reads.
+    """
+    if any(map(has_effects, members)):
+        return True
+    if walker.has_caller and any(walker.is_asked(t) for o in members for t in o.outputs):
+        done = (o for o in first.graph.get_operations() if walker.is_done(o))
+        if any(map(has_effects, done)):  # its call cannot loop: they would run twice
+            return True
+    known = accesses(first.graph, walker.memo)
+    behind = _behind({first}, walker.wanted()) if known.update_groups else set[tf.Operation]()
+    updates = [g for g in known.update_groups if any(u.assign in behind for u in g)]
+    reads = {o for group in updates for u in group for o in (*u.reads, *u.later)}
+    return bool(reads) and not reads.isdisjoint(_before({*members}, walker))
+
+
+def _may_try(first: tf.Operation, walker: Conversion) -> bool:
+    """Whether an op has a loop of its own if all of its results have one shape when it runs."""
+    has_lists = any(t.dtype == tf.variant for t in first.outputs)
+    return has_effects(first) and not has_lists and not gradients(first, walker)
+
+
+def gradients(op: tf.Operation, walker: Conversion) -> list[tf.Operation]:
+    """The gradients of a Python function: in a row they ask for what its last call has left."""
+    if op.type != "EagerPyFunc":
+        return []
+    found = [c for c in _tf.control_outputs(op) if _functions.is_gradient(c)]
+    wanted = walker.wanted() if found else ()
+    return [c for c in found if c in wanted and not walker.is_done(c)]
+
+
+def _may_leave(first: tf.Operation, walker: Conversion) -> bool:
+    """Whether the results of ``first`` can be ragged rows behind its loop."""
+    is_known = all(t.dtype != tf.variant and t.shape.rank is not None for t in first.outputs)
+    return is_known and not _tf.in_xla_context(walker.emit.graph)
+
+
 def _check(
     first: tf.Operation, members: set[tf.Operation], walker: Conversion, uneven: set[Any]
 ) -> None:
     where = f"'{first.type}' ({_tf.user_line(first) or 'line unknown'})"
     for op in _tf.by_creation(members):
-        if has_effects(op):
-            raise CannotVectorize(
-                f"what depends on its result, whose shape may differ between iterations, has side "
-                f"effects: {op.type} ({_tf.user_line(op) or 'line unknown'}). Do this outside of "
-                "the loop"
-            )
         if op is not first and not walker.settings.may_loop(op.type):
             raise CannotVectorize(
                 "the shape of its result may differ between iterations, and the op that reads it "
                 f"may not loop: {op.type}"
             )
-    leaving = [t for op in members for t in op.outputs if key(t) in uneven and walker.is_asked(t)]
-    if leaving and walker.has_caller:
-        raise Leaves(f"it returns a tensor whose shape may differ between iterations, of {where}")
-    if any(t.dtype == tf.variant for t in leaving):
+        refusal = row_loop.why_not_inside(op, True) if has_effects(op) else ""
+        if refusal:
+            raise CannotVectorize(
+                "the shape of its result may differ between iterations, and what depends on it "
+                f"cannot run row by row: {op.type} ({_tf.user_line(op) or 'line unknown'}): "
+                f"{refusal}"
+            )
+    returned = [t for op in members for t in op.outputs if key(t) in uneven and walker.is_asked(t)]
+    if returned and walker.has_caller:
+        why = f"it returns a tensor whose shape may differ between iterations, of {where}"
+        raise leaving(first.graph, walker, why)
+    if any(t.dtype == tf.variant for t in returned):
         raise CannotVectorize(
-            "a list of tensors whose shapes differ between iterations is a result"
+            "a list of tensors whose shapes differ between iterations is a result: return a "
+            "tensor, by TensorArray.stack() or concat()"
         )
 
 
@@ -206,11 +276,26 @@ def _closed(
         lists = _lists([op], varies)
         near = [t.op for t in op.inputs if key(t) in uneven or key(t) in lists]
         near += [c for t in op.outputs if key(t) in uneven for c in t.consumers()]
+        near += gradients(op, walker)
         for other in near:
             if other in wanted and other not in found and not walker.is_done(other):
                 found.add(other)
                 todo.append(other)
     return found | (_behind(found, wanted) & _before(found, walker))
+
+
+def _sharers(
+    members: set[tf.Operation], walker: Conversion, wanted: set[tf.Operation]
+) -> set[tf.Operation]:
+    """The ops that read or write what members write: these run in the order of the loop."""
+    known = accesses(next(iter(members)).graph, walker.memo)
+    written = {a.handle for a in known.all if a.writes and a.op in members}
+    together = [frozenset(map(known.handle_of, group)) for group in known.update_groups]
+    together += [handles for handles, _ in known.unclear]
+    while any(written & handles and not handles <= written for handles in together):
+        written = written.union(*(handles for handles in together if handles & written))
+    found = {a.op for a in known.all if a.handle in written}
+    return {op for op in found if op in wanted and not walker.is_done(op)}
 
 
 def _lists(members: Iterable[tf.Operation], varies: set[Any]) -> set[Any]:
@@ -235,10 +320,17 @@ def copies(members: set[tf.Operation], walker: Conversion) -> set[tf.Operation]:
             if is_waiting or is_item or op in found:
                 continue
             if op.type == "Placeholder":
-                kind = Leaves if walker.has_caller else CannotVectorize
-                raise kind("a list from outside is read where shapes differ between iterations")
+                why = (
+                    "it reads a list that is made outside of the loop over the rows: make the "
+                    "TensorArray in the same function, or read a tensor in its place"
+                )
+                raise leaving(op.graph, walker, why) if walker.has_caller else CannotVectorize(why)
             if has_effects(op):
-                raise CannotVectorize(f"it reads what an op with side effects has made: {op.type}")
+                raise CannotVectorize(
+                    "it reads a list that an op with side effects has made, which cannot run "
+                    f"again: {op.type} ({_tf.user_line(op) or 'line unknown'}). Turn the list into "
+                    "a tensor first, by TensorArray.stack()"
+                )
             found.add(op)
             todo.append(op)
     return found

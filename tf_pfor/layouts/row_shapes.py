@@ -23,7 +23,18 @@ def of_known_shape(tensor: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
     known, found = output.shape, tensor.shape
     if not known.is_fully_defined() or found == known or output.dtype == tf.variant:
         return tensor
-    message = f"Not the shape that the body says of {_named(output)}. Expected: {known}. Found"
+    return of_shape(tensor, known, f"the body says of {_named(output)}")
+
+
+def of_shape(tensor: tf.Tensor, known: tf.TensorShape, who: str) -> tf.Tensor:
+    """A tensor of one row, after a check that it has a shape.
+
+    Args:
+      tensor: the tensor.
+      known: the shape, fully known.
+      who: who says so, for the error.
+    """
+    message = f"Not the shape that {who}. Expected: {known}. Found"
     shape = tf.shape(tensor)
     is_equal = tf.raw_ops.Equal(x=shape, y=known.as_list(), incompatible_shape_error=False)
     is_right = tf.equal(tf.size(shape), known.rank) & tf.reduce_all(is_equal)
@@ -38,8 +49,18 @@ def dense_of_known_shape(value: Ragged, output: tf.Tensor) -> Value:
       value: the rows.
       output: their tensor in the body, of a shape that is fully known.
     """
-    known: Any = output.shape
-    message = f"Not the shape that the body says of {_named(output)}. Expected: {known}. Found"
+    return dense_of_shape(value, output.shape, f"the body says of {_named(output)}")
+
+
+def dense_of_shape(value: Ragged, known: Any, who: str) -> Value:
+    """Ragged rows that must all have one shape: dense, after a check when it runs.
+
+    Args:
+      value: the rows.
+      known: the shape.
+      who: who needs it, for the error.
+    """
+    message = f"Not the shape that {who}. Expected: {known}. Found"
     shapes = value.shape_tensor()
     is_right = tf.reduce_all(tf.equal(shapes, known.as_list()))
     with tf.control_dependencies([tf.debugging.Assert(is_right, [message, shapes], 99)]):

@@ -112,7 +112,7 @@ def from_source(
         without = [
             o for o in others if not (rule_of(o.type) or o.type in SOURCES or o.type in TAKERS)
         ]
-        if without:
+        if without and not uneven_regions.have_effects(op, members, walker):
             missing.append(min(without, key=lambda o: o.name))
             return None
         try:

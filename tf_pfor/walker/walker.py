@@ -171,6 +171,7 @@ class Walker:
         for cut, value in self.early.items():
             if cut.is_in(op, body):
                 child.take_over(cut.inside, value)
+        ordered_updates.check_returned(body, body.outputs[:outputs], child)
         return child.convert(body.outputs[:outputs], _tf.must_run(body))
 
     def enter(self, loop: Loop, emit: Emitter, recorder: Recorder | None = None) -> Walker:
@@ -226,12 +227,13 @@ class Walker:
             if op in self._done:
                 stack.pop()
                 continue
-            needs = (*[t.op for t in op.inputs], *_tf.by_creation(op.control_inputs))
+            read = ordered_updates.read_by(op, self)
+            needs = (*[t.op for t in read], *_tf.by_creation(op.control_inputs))
             todo = [o for o in needs if o not in self._done]
             if todo:
                 stack += todo
                 continue
-            if op not in reopened and self._reopen(op.inputs):
+            if op not in reopened and self._reopen(read):
                 reopened.add(op)
                 continue
             stack.pop()
@@ -242,7 +244,7 @@ class Walker:
         self.graph = op.graph
         token, begun = _stacks.begin(op), self.recorder.begin(self.emit.graph)
         try:
-            self._check_told(op.inputs)
+            self._check_told(ordered_updates.read_by(op, self))
             with self._placed(op) if op.control_inputs or op.device else contextlib.nullcontext():
                 results, made = self._results(op)
         except Failed:
@@ -277,28 +279,27 @@ class Walker:
             yield
 
     def _results(self, op: tf.Operation) -> tuple[Results, list[tf.Operation]]:
-        if any(o in self._failed for o in (*[t.op for t in op.inputs], *op.control_inputs)):
+        read = ordered_updates.read_by(op, self)
+        if any(o in self._failed for o in (*[t.op for t in read], *op.control_inputs)):
             raise Failed
         schema = _tf.schema(op.type)
         if schema is None:
             return self._legacy_call(op)
         if op.type == "Const":
             return [self._constant(op, _tf.static_value(op.outputs[0]))], []
-        values = [self._values[_key(t)] for t in op.inputs]
+        values = [self._values.get(_key(t)) or _unread(t) for t in op.inputs]
         if matching.may_be_folded(op) and not schema.is_stateful:
             known = self.bounds.constant(op.outputs[0])
             known = folded(op, values) if known is None else known
             if known is not None:
                 return [self._constant(op, known)], []
         inputs = matching.group(op, schema, values)
-        group = ordered_updates.group_of(op, self)
+        group, mark = ordered_updates.group_of(op, self), len(self.emit.operations)
         if group is None and differ_in_shape(values) and op.type not in TAKERS:
-            mark = len(self.emit.operations)
             found = ragged_ops.convert(op, inputs, self)
             if found is not None:
                 return found, self.emit.operations[mark:]
         if not all(v.is_standard or is_ragged(v) for v in values):
-            mark = len(self.emit.operations)
             found = self._by_row(op, inputs)
             if found is not None:
                 return found, self.emit.operations[mark:]
@@ -456,9 +457,9 @@ class Walker:
         try:
             joined, uneven = uneven_regions.together(op, self)
             if uneven or len(joined) > 1:
-                return self.loop_together(
-                    op, joined, uneven_regions.reason(joined, uneven, reason), uneven
-                )
+                why = uneven_regions.reason(joined, uneven, reason)
+                is_cause = bool(uneven) or uneven_regions.has_effects(op)
+                return self.loop_together(op, joined, why, uneven, op if is_cause else None)
             looped = row_loop.loop_op(op, inputs, self)
         except uneven_regions.Leaves as why:
             raise uneven_regions.Leaves(f"{why}: {reason}") from None
@@ -473,17 +474,35 @@ class Walker:
     ) -> tuple[Results, list[tf.Operation]]:
         try:
             return ordered_updates.convert(first, group, self)
+        except uneven_regions.Leaves:
+            raise
         except CannotVectorize as why:
-            raise self._rejected(first, str(why)) from None
+            failed = self._rejected(first, str(why))
+            self._failed.update(group.ops)  # one error tells the cause of all
+            self._done.update({op: [] for op in group.ops if op not in self._done})
+            raise failed from None
 
     def became(self, operations: Iterable[tf.Operation], made: list[tf.Operation]) -> None:
         """Says what operations that were converted together became."""
         self._done.update(dict.fromkeys(operations, made))
 
     def loop_together(
-        self, first: tf.Operation, ops: list[tf.Operation], reason: str, uneven: Any = ()
+        self,
+        first: tf.Operation,
+        ops: list[tf.Operation],
+        reason: str,
+        uneven: Any = (),
+        cause: tf.Operation | None = None,
     ) -> Results:
-        """Runs several ops in one sequential loop; ``uneven``: keys of what differs in shape."""
+        """Runs several ops in one sequential loop.
+
+        Args:
+          first: the op that is converted.
+          ops: the ops.
+          reason: why they loop.
+          uneven: the keys of what differs in shape.
+          cause: the op that the warning names; None for each op.
+        """
         region = regions.Region.read(ops, self, uneven)
         new = [op for op in ops if op not in self._done]
         mark = len(self.emit.operations)
@@ -500,7 +519,7 @@ class Walker:
             self._values[_key(handle)] = self._values[_key(source)]
         by_kernel = row_loop.by_kernel(first, made, self.emit.graph, region)
         for op in new:
-            expected = by_kernel or (bool(uneven) and op is not first)
+            expected = by_kernel or (cause is not None and op is not cause)
             self.recorder.add(op, Outcome.LOOPED, reason, on_purpose=expected)
             self._done[op] = self.emit.operations[mark:] if uneven else []
             if op.type == "Const":  # later ops may share it
@@ -553,6 +572,15 @@ class Walker:
         tiled = Value.stacked(self.emit.repeated(tensor, self.loop.length))
         self._tiled[id(value)] = (value, tiled)
         return tiled
+
+
+def _unread(tensor: tf.Tensor) -> Value:
+    """In place of an input that was not converted: the updates that it belongs to have made it."""
+
+    def make() -> tf.Tensor:
+        raise AssertionError(tensor.name)
+
+    return Unstacked.deferred(make, dims(tensor), tensor.dtype)
 
 
 def _key(tensor: tf.Tensor) -> Any:

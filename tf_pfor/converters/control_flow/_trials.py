@@ -1,4 +1,4 @@
-"""Trials: what a region makes of inputs of some form, found without keeping what is emitted.
+"""Trials: the forms of the outputs of a region, found without keeping what is emitted.
 
 A *trial* converts a region in a graph that is thrown away, with stand-ins for its inputs.
 """

@@ -14,6 +14,7 @@ from tf_pfor._tf import _graphs
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import Refused
 from tf_pfor.core.values import Value, as_tensor_shape
+from tf_pfor.fallback.ordered_updates import name_of_variable
 
 
 def once(call: Call, make: Callable[[], Any], tensors: Sequence[tf.Tensor] | None = None) -> None:
@@ -69,21 +70,7 @@ def total(call: Call, value: Value) -> tf.Tensor:
 
 def variable_name(call: Call, position: int = 0) -> str:
     """The variable behind an input, as the user knows it."""
-    handle = call.op.inputs[position]
-    value = call.value_of(handle)
-    same: list[Any] = [handle] if value is None else [handle, value.tensor]
-    variables: list[Any] = []
-    for start in (call.op.graph, call.emit.graph):
-        graph = start
-        while graph is not None:
-            variables += getattr(graph, "variables", ())
-            captures = getattr(graph, "captures", ())
-            same += [outer for outer, inner in captures if any(inner is t for t in same)]
-            graph = getattr(graph, "outer_graph", None)
-    for variable in variables:
-        if any(variable.handle is t for t in same):
-            return f"the variable '{variable.name}'"
-    return f"the variable behind '{handle.name}'"
+    return name_of_variable(call.op.inputs[position], call.walker)
 
 
 def static_shape(call: Call) -> tf.TensorShape:

@@ -15,7 +15,8 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, ConversionError, Refused
 from tf_pfor.core.registry import ALWAYS, ANY, Outcome, RegisterPFor
 from tf_pfor.core.values import Stacked, Value
-from tf_pfor.layouts.ragged import Ragged
+from tf_pfor.fallback import uneven_regions
+from tf_pfor.layouts.ragged import Ragged, is_ragged
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
 
 _FORMAT = ("placeholder", "summarize", "template")
@@ -145,6 +146,12 @@ _OF_PY_FUNCTION = (
 )
 
 
+_NO_RANK = (
+    "the rank of what the Python function returns is not known; say it by "
+    "tf.ensure_shape(result, [None]), and what reads the result is vectorized"
+)
+
+
 @family_rule("loop_in_order")
 def _one_by_one(call: Call, *_: object) -> Any:
     """Calls Python, or writes a summary, for each iteration in its turn."""
@@ -152,6 +159,16 @@ def _one_by_one(call: Call, *_: object) -> Any:
         raise Refused(_OF_PY_FUNCTION)
     for output in call.op.outputs:
         _tell_rank(output)
+    may_loop = call.settings.may_loop(call.op_type)  # together with what reads its results
+    gradients = uneven_regions.gradients(call.op, call.walker)
+    for gradient in gradients:
+        for found, given in zip(gradient.outputs, call.op.inputs):
+            found.set_shape(given.shape)
+    if gradients and may_loop:
+        raise CannotVectorize("its gradient is taken in the body, and each follows its own call")
+    is_unknown = any(t.shape.rank is None for t in call.op.outputs)
+    if is_unknown and may_loop and any(map(is_ragged, call.flat_inputs())):
+        raise CannotVectorize(_NO_RANK)
     return call.loop_in_order()
 
 

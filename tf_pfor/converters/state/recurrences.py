@@ -14,13 +14,26 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf import _graphs
 from tf_pfor._tf._custom_gradients import attached
+from tf_pfor.converters.state._state import variable_name
+from tf_pfor.core import regions
 from tf_pfor.core.accesses import READS, Accesses, Update, accesses
 from tf_pfor.core.call import Call
-from tf_pfor.core.errors import Refused
-from tf_pfor.core.values import Value, dims, is_static, known_dims
-from tf_pfor.fallback import randomness
-from tf_pfor.fallback.row_loop import Region
+from tf_pfor.core.errors import CannotVectorize, Refused
+from tf_pfor.core.regions import Region
+from tf_pfor.core.values import Value, as_tensor_shape, dims, is_static, known_dims
+from tf_pfor.fallback import randomness, uneven_regions
+from tf_pfor.fallback.ordered_updates import name_of_variable
+from tf_pfor.fallback.ragged_rows import cut, flat, flat_spec, of_arrays
+from tf_pfor.layouts.ragged import is_ragged
+from tf_pfor.layouts.row_shapes import of_shape
+
+_UNDER_XLA = (
+    "the next value of {} is made of its own and of rows of different shapes, one row after the "
+    "other; under jit_compile such rows must have one shape: pad them, and mask what is behind "
+    "their ends (tf.where), or leave out jit_compile"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -32,18 +45,22 @@ class Scanned:
       rows: for each, the value [n, ...] that each iteration reads.
       starts: for each, the value before the loop.
       final: for each, the value after the last iteration.
+      left: for those whose shape changes, the value that each iteration leaves.
     """
 
     updates: tuple[Update, ...]
     rows: list[Value]
     starts: list[tf.Tensor]
     final: list[tf.Tensor]
+    left: dict[int, Value]
 
     def seen_by(self, call: Call) -> Value:
         """The value that a read sees: the value before its iteration, or after it."""
         for k, update in enumerate(self.updates):
             if call.op in update.reads:
                 return self.rows[k]
+            if call.op in update.later and k in self.left:
+                return self.left[k]
             if call.op in update.later:
                 graph, before = call.emit.graph, len(call.emit.graph.get_operations())
                 with graph.as_default():
@@ -118,11 +135,7 @@ def _check_aliases(call: Call, known: Accesses) -> None:
 
 
 def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
-    region, states = _region(known, updates)
-    outside = call.converted(region.inputs[len(states) :])
-    for value in outside:
-        if not value.is_tensor:
-            raise Refused("a list goes into the value that is assigned")
+    region, states, outside = _region(call, known, updates)
     graph = call.emit.graph
     before = len(graph.get_operations())
     starts: list[tf.Tensor] = []
@@ -133,23 +146,48 @@ def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
         attrs |= randomness.marks(update.reads[0], call.walker)
         starts.append(call.emit.create("ReadVariableOp", [handle.tensor], attrs).outputs[0])
         starts[-1].set_shape(update.reads[0].outputs[0].shape)
+    if any(map(is_ragged, outside)):
+        given = [*(Value.unstacked(starts[k]) for k in states), *outside]
+        region, given = cut(region, given, call.walker)
+        outside = given[len(states) :]
     with graph.as_default():
         made = _affine(call, region, states, starts, outside) if _is_plain(updates) else None
         call.note("one update after the other" + (", in closed form" if made else ", in a loop"))
-        rows, final = made or _loop(call, updates, region, states, starts, outside)
-        rows = [_like_read(r, s) for r, s in zip(rows, starts)]
+        if made:
+            row = Value.stacked(_like_read(made[0], starts[0]))
+            found = Scanned(updates, [row], starts, [made[1]], {})
+        else:
+            found = _loop(call, updates, region, states, starts, outside)
     call.emit.operations += graph.get_operations()[before:]
-    return Scanned(updates, [Value.stacked(r) for r in rows], starts, final)
+    return found
 
 
-def _region(known: Accesses, updates: tuple[Update, ...]) -> tuple[Region, list[int]]:
-    """The ops between reads and assignments; which variable each of its first inputs is."""
+def _region(
+    call: Call, known: Accesses, updates: tuple[Update, ...]
+) -> tuple[Region, list[int], list[Value]]:
+    """The ops between reads and assignments, with the ops that make the lists that these read.
+
+    Returns:
+      The ops as a region; which variable each of its first inputs is; the values of the others.
+    """
     reads = {r: k for k, u in enumerate(updates) for r in u.reads}
     ops, outside = known.between(*updates)
-    inputs = [*(r.outputs[0] for r in reads), *outside]
-    values = tuple(u.value for u in updates)
-    region = Region(tuple(ops), tuple(inputs), values, same=known.read_again)
-    return region, list(reads.values())
+    values = call.converted(outside)
+    if any(not (v.is_tensor or is_ragged(v)) for v in values):
+        try:
+            ops = regions.in_order({*ops, *uneven_regions.copies({*ops}, call.walker)})
+        except CannotVectorize as why:
+            raise Refused(f"{variable_name(call)} gets a value made of a list: {why}") from None
+        inside = {*ops, *reads}
+        new = [t for op in ops if op not in known.read_again for t in op.inputs]
+        outside = list({regions.key(t): t for t in new if t.op not in inside}.values())
+        values = call.converted(outside)
+    if any(map(is_ragged, values)) and _tf.in_xla_context(call.emit.graph):
+        raise Refused(_UNDER_XLA.format(variable_name(call)))
+    inputs = (*(r.outputs[0] for r in reads), *outside)
+    results = tuple(u.value for u in updates)
+    region = Region(tuple(ops), inputs, results, same=known.read_again)
+    return region, list(reads.values()), values
 
 
 def _like_read(rows: tf.Tensor, start: tf.Tensor, is_stacked: bool = True) -> tf.Tensor:
@@ -180,6 +218,20 @@ def _after(update: Update, now: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
     return now + value if update.assign.type == "AssignAddVariableOp" else now - value
 
 
+def _fits(value: tf.Tensor, start: tf.Tensor, call: Call, update: Update) -> tf.Tensor:
+    """A value that is assigned or added, after a check that it has the shape of the variable."""
+    shape = start.shape
+    if value.shape.is_subtype_of(shape):
+        return value
+    if not shape.is_fully_defined():
+        return tf.ensure_shape(value, shape)
+    name = name_of_variable(update.assign.inputs[0], call.walker).replace("'", "")
+    line = _tf.user_line(update.assign) or "line unknown"
+    made = of_shape(value, shape, f"{name} has ({update.assign.type}, {line})")
+    made.set_shape(shape)
+    return made
+
+
 def _loop(
     call: Call,
     updates: tuple[Update, ...],
@@ -187,21 +239,31 @@ def _loop(
     states: list[int],
     starts: list[tf.Tensor],
     outside: list[Value],
-) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+) -> Scanned:
     """A sequential loop over the iterations."""
     n = call.loop.length
     tensors = [v.tensor for v in outside]
     count = len(starts)
-    arrays = [tf.TensorArray(s.dtype, n, element_shape=s.shape, infer_shape=False) for s in starts]
+    reads = [u.reads[0].outputs[0] for u in updates]
+    growing = [
+        k for k, u in enumerate(updates) if _changes_shape(u, k, region, states, starts, outside)
+    ]
+    specs = [flat_spec(reads[k]) if k in growing else s for k, s in enumerate(starts)]
+    for k in growing:
+        rank = tf.TensorSpec([reads[k].shape.rank], tf.int32)
+        specs += [rank, flat_spec(reads[k]), rank]
+    arrays = [tf.TensorArray(s.dtype, n, element_shape=s.shape, infer_shape=False) for s in specs]
 
     def step(i: tf.Tensor, *carried: Any) -> Any:
         now, arrays = carried[:count], carried[count:]
         rows = [tf.gather(t, i) if v.is_stacked else t for t, v in zip(tensors, outside)]
         made = region.copy(*(now[k] for k in states), *rows)
+        made = [_fits(x, s, call, u) for x, s, u in zip(made, starts, updates)]
         new = [_after(u, x, y) for u, x, y in zip(updates, now, made)]
-        for x, s in zip(new, starts):
-            x.set_shape(s.shape)
-        return (i + 1, *new, *(a.write(i, x) for a, x in zip(arrays, now)))
+        told = [flat(x, reads[k]) if k in growing else x for k, x in enumerate(now)]
+        for k in growing:
+            told += [tf.shape(now[k]), flat(new[k], reads[k]), tf.shape(new[k])]
+        return (i + 1, *new, *(a.write(i, x) for a, x in zip(arrays, told)))
 
     _, *carried = tf.while_loop(
         lambda i, *_: i < n,
@@ -210,14 +272,65 @@ def _loop(
         shape_invariants=(
             tf.TensorShape([]),
             *(s.shape for s in starts),
-            *[tf.TensorShape([])] * count,
+            *[tf.TensorShape([])] * len(arrays),
         ),
         maximum_iterations=n,
     )
-    rows = [a.stack() for a in carried[count:]]
-    for r, s in zip(rows, starts):
-        r.set_shape([call.loop.static_length, *s.shape] if s.shape.rank is not None else None)
-    return rows, list(carried[:count])
+    final, arrays = list(carried[:count]), carried[count:]
+    rows, left, more = list[Value](), dict[int, Value](), iter(arrays[count:])
+    for k, (array, start) in enumerate(zip(arrays, starts)):
+        if k in growing:
+            rows.append(_own_shapes(call, array, next(more), reads[k]))
+            left[k] = _own_shapes(call, next(more), next(more), reads[k])
+            continue
+        stacked = array.stack()
+        shape = None if start.shape.rank is None else [call.loop.static_length, *start.shape]
+        stacked.set_shape(shape)
+        rows.append(Value.stacked(_like_read(stacked, start)))
+    return Scanned(updates, rows, starts, final, left)
+
+
+def _own_shapes(
+    call: Call, array: tf.TensorArray, shapes: tf.TensorArray, read: tf.Tensor
+) -> Value:
+    """The values of a variable whose shape changes, without a gradient."""
+    found = shapes.stack()
+    found.set_shape([call.loop.static_length, read.shape.rank])
+    rows = of_arrays(array, found, read)
+    return rows.with_elements(tf.stop_gradient(rows.tensor))
+
+
+def _changes_shape(
+    update: Update,
+    number: int,
+    region: Region,
+    states: list[int],
+    starts: list[tf.Tensor],
+    outside: list[Value],
+) -> bool:
+    """Whether a variable of unknown size may get another size by an update, like one that grows."""
+    shape = dims(starts[number])
+    if update.assign.type != "AssignVariableOp" or shape is None or is_static(shape):
+        return False
+    known = (shape, *(v.inner_shape for v in outside))
+    sizes = {d for s in known for d in s or () if d is not None}
+    for size in (*_SOME_SIZES, *sorted(sizes)):
+        sample = tuple(size if d is None else d for d in shape)
+        specs = [
+            tf.TensorSpec(sample if k == number else starts[k].shape, starts[k].dtype)
+            for k in states
+        ]
+        specs += [tf.TensorSpec(as_tensor_shape(v.inner_shape), v.dtype) for v in outside]
+        try:
+            graph = _graphs.trace("update_of_a_size", region.copy, specs)
+        except (TypeError, ValueError):
+            continue
+        if dims(graph.outputs[number]) == sample:
+            return False
+    return True
+
+
+_SOME_SIZES = (6, 1)  # in place of one that is unknown
 
 
 # ---------------------------------------------------------------------------
@@ -230,7 +343,7 @@ Linear = tuple[Any, tf.Tensor | None]
 
 def _affine(
     call: Call, region: Region, states: list[int], starts: list[tf.Tensor], outside: list[Value]
-) -> tuple[list[tf.Tensor], list[tf.Tensor]] | None:
+) -> tuple[tf.Tensor, tf.Tensor] | None:
     """The scan of ``v * a + b_i`` with a constant a, None if the ops are not of that form."""
     (start,) = starts
     n = call.loop.static_length
@@ -258,7 +371,7 @@ def _affine(
         else:
             steps = tf.cumsum(steps)
         ends = start + steps  # [n, ...]: after each update
-        return [tf.concat([start[None], ends[:-1]], 0)], [ends[-1]]
+        return tf.concat([start[None], ends[:-1]], 0), ends[-1]
     if not start.dtype.is_integer and abs(factor) > 1:
         return None  # powers of the factor would overflow where the loop does not
     all_ = tf.concat([start[None], steps], 0)  # [n + 1, ...]
@@ -267,7 +380,7 @@ def _affine(
         all_ = tf.concat([all_[:width], all_[width:] + power * all_[:-width]], 0)
         with np.errstate(all="ignore"):
             power, width = np.asarray(power * power), 2 * width
-    return [all_[:-1]], [all_[-1]]
+    return all_[:-1], all_[-1]
 
 
 _FORMS = ("Add", "AddV2", "Identity", "Mul", "Sub")

@@ -14,6 +14,7 @@ from tf_pfor.converters.state._state import (
     checked_to_differ,
     once,
     shape_of_variable,
+    static_shape,
     total,
     variable_name,
 )
@@ -24,6 +25,7 @@ from tf_pfor.core.shapes import expand_to_rank
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged
 from tf_pfor.layouts.ragged_rules import ragged_rule
+from tf_pfor.layouts.row_shapes import dense_of_shape
 
 # The same for all iterations: asking, making.
 run_once(table("DestroyResourceOp VarIsInitializedOp VariableShape"))
@@ -42,6 +44,7 @@ def read(call: Call, resource: Value) -> Any:
     return found.seen_by(call)
 
 
+@ragged_rule("AssignVariableOp")
 @RegisterPFor("AssignVariableOp", ALWAYS, attrs=("validate_shape",))
 def assign(call: Call, resource: Value, value: Value) -> Any:
     """A loop-invariant value: once. v.assign(f(v, x_i)): the value after the last update."""
@@ -62,18 +65,32 @@ def assign(call: Call, resource: Value, value: Value) -> Any:
     return None
 
 
+@ragged_rule("AssignAddVariableOp AssignSubVariableOp")
 @RegisterPFor("AssignAddVariableOp", ALWAYS)
 @RegisterPFor("AssignSubVariableOp", ALWAYS)
 def add_all(call: Call, resource: Value, value: Value) -> Any:
     """v += sum_i x_i; an invariant x counts n times. v += f(v, x_i): one after the other."""
     found = recurrences.of(call)
     if found is None:
-        call.rebuild(value=total(call, value))
+        call.rebuild(value=total(call, _as_large(call, value)))
         return None
     position = [u.assign for u in found.updates].index(call.op)
     handle = resource.tensor
     call.emit("AssignVariableOp", handle, found.final[position])
     return None
+
+
+def _as_large(call: Call, value: Value) -> Value:
+    """Rows that are added to a variable: as large as that, which is checked when it runs."""
+    if not isinstance(value, Ragged):
+        return value
+    shape = static_shape(call)
+    if not shape.is_fully_defined():
+        return value.standard(call.emit)
+    with call.emit.graph.as_default():
+        line = _tf.user_line(call.op) or "line unknown"
+        name = variable_name(call).replace("'", "")
+        return dense_of_shape(value, shape, f"{name} has ({call.op_type}, {line})")
 
 
 @RegisterPFor("ResourceGather", ALWAYS, attrs=("batch_dims", "validate_indices"))
