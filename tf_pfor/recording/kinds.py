@@ -66,6 +66,7 @@ class OpType:
       is_stateful: whether calls of the same inputs differ, or have an effect.
       is_single: whether it has one result, and no list of results.
       type_attrs: for each input, the attribute of its dtype; "" or None where it has none.
+      dtypes: for each input, the dtype that the op fixes; None where it fixes none.
       count: the number of inputs; a list counts as one.
       has_lists: whether an input is a list.
     """
@@ -77,6 +78,7 @@ class OpType:
     is_stateful: bool
     is_single: bool
     type_attrs: tuple[str | None, ...]
+    dtypes: tuple[tf.DType | None, ...]
     count: int
     has_lists: bool
 
@@ -107,6 +109,7 @@ def op_type_of(name: str) -> OpType | None:
         schema.is_stateful and name not in _READS,
         schema.num_outputs == 1,
         tuple(attrs),
+        tuple(arg.dtype for arg in schema.inputs),
         len(attrs),
         any(arg.is_list for arg in schema.inputs),
     )

@@ -20,6 +20,7 @@ from tf_pfor.recording.gradients import follow_op
 from tf_pfor.recording.kinds import KindsOfOp, OpType, op_type_of
 from tf_pfor.recording.lazy_tensors import KeepsLazy, Lazy
 from tf_pfor.recording.nodes import Kind
+from tf_pfor.recording.operands import without_numpy
 from tf_pfor.recording.traces import Step, Traces
 
 SHORT: Final = 128  # calls of a trace that is not cut at its first line
@@ -168,8 +169,11 @@ class Program(Recording, KeepsLazy):
 
     def _other(self, facts: OpType, given: tuple[Any, ...]) -> Any:
         """Records an op with inputs that are arrays, variables or lists with tensors."""
-        inputs, lengths = self.inputs(facts, given)
-        inputs = [tf.constant(x) if type(x).__module__ == "numpy" else x for x in inputs]
+        try:
+            inputs, lengths = self.inputs(facts, given)
+        except Exception:  # the op itself has the error that users know
+            return self._run(facts.name, given)
+        inputs = list(map(without_numpy, inputs))
         known = (*_SIMPLE, Lazy, EagerTensor, int, float)
         if any(type(x) not in known for x in inputs):  # tensors of graphs, for example
             return self._run(facts.name, given)
