@@ -123,7 +123,17 @@ def _results(
 
 
 def _sum(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The sum in the order of eager AddN; in a graph AddN begins with a buffer that is free."""
+    """The sum in the order of eager AddN; in a graph AddN begins with a buffer that is free.
+
+    Its kernel adds the first two to nine tensors, and then the sums of eight more.
+    """
+    first = len(tensors) % 8
+    first = first if first > 1 else first + 8
+    groups = [tensors[:first], *[tensors[k : k + 8] for k in range(first, len(tensors), 8)]]
+    return _chain([_chain(group) for group in groups])
+
+
+def _chain(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     return functools.reduce(lambda a, b: tf.raw_ops.AddV2(x=a, y=b), tensors)
 
 

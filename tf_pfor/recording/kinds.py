@@ -65,6 +65,7 @@ class OpType:
       is_read: whether it reads a variable or a resource.
       is_stateful: whether calls of the same inputs differ, or have an effect.
       is_single: whether it has one result, and no list of results.
+      is_silent: whether it has no result, and no list of results.
       type_attrs: for each input, the attribute of its dtype; "" or None where it has none.
       dtypes: for each input, the dtype that the op fixes; None where it fixes none.
       count: the number of inputs; a list counts as one.
@@ -77,6 +78,7 @@ class OpType:
     is_read: bool
     is_stateful: bool
     is_single: bool
+    is_silent: bool
     type_attrs: tuple[str | None, ...]
     dtypes: tuple[tf.DType | None, ...]
     count: int
@@ -108,6 +110,7 @@ def op_type_of(name: str) -> OpType | None:
         name in _READS,
         schema.is_stateful and name not in _READS,
         schema.num_outputs == 1,
+        schema.num_outputs == 0,
         tuple(attrs),
         tuple(arg.dtype for arg in schema.inputs),
         len(attrs),
@@ -163,7 +166,7 @@ class KindsOfOp:
         varying = [inputs[i] for i in self.varying]
         call = self._call(inputs, self._fixed)
         results = in_a_graph(call, varying)
-        pack = _first if self.op_type.is_single else _all_or_none
+        pack = _first if self.op_type.is_single else _none if self.op_type.is_silent else list
         attrs = _eager_ops.attributes_of(results[0].op) if results else ()
         dtypes = [x.dtype for x in results[0].op.inputs] if results else []
         return Kind(
@@ -365,8 +368,8 @@ def _first(found: list[Any]) -> Any:
     return found[0]
 
 
-def _all_or_none(found: list[Any]) -> Any:
-    return found or None
+def _none(found: list[Any]) -> None:
+    """The result of an op that has none."""
 
 
 def _packer(skeleton: Nest) -> Callable[[list[Any]], Any]:
