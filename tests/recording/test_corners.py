@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tf_pfor._tf import _eager_ops
 
 
 def test_a_list_of_no_tensors():
@@ -35,3 +36,59 @@ def test_gradients_of_a_long_recurrence_have_equal_bits():
         return tape.gradient(y, w)
 
     np.testing.assert_array_equal(tf_pfor.lazy(gradient)(), gradient(), strict=True)
+
+
+V = tf.Variable(3.0)
+
+
+def stopping(x, tape):
+    with tape.stop_recording():
+        a = x * V
+    return a + V
+
+
+def watching(x, tape):
+    tape.watch(V)
+    return x * V
+
+
+def asking(x, tape):
+    return tape.gradient(x * V, V)
+
+
+def resetting(x, tape):
+    tape.reset()
+    return x * V
+
+
+@pytest.mark.parametrize("fn", [stopping, watching, asking, resetting])
+@pytest.mark.parametrize("unit", [lambda fn: fn, tf_pfor.cell])
+def test_a_tape_around_the_call_is_not_told_what_to_do_for_one_example(fn, unit):
+    refused = pytest.raises(tf_pfor.NotVectorizableError, match="is around the call")
+    with tf.GradientTape(persistent=True) as tape, refused:
+        tf_pfor.batched(unit(lambda x: fn(x, tape)))([tf.constant(1.0), tf.constant(2.0)])
+    assert _eager_ops.is_idle()
+
+
+def test_an_accumulator_around_the_call_is_not_asked_inside():
+    refused = pytest.raises(tf_pfor.NotVectorizableError, match="jvp.. of a ForwardAccumulator")
+    with tf.autodiff.ForwardAccumulator(V, tf.constant(1.0)) as accumulator, refused:
+        tf_pfor.batched(lambda x: accumulator.jvp(x * V))([1.0, 2.0])
+
+
+def test_tapes_that_the_function_begins_may_stop_and_begin_again():
+    def fn(x):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            with tape.stop_recording():
+                a = x * x
+            y = a * x
+        slope = tape.gradient(y, x)
+        with tape:
+            z = y * y * x
+        return slope, tape.gradient(z, x)
+
+    rows = tf.constant([2.0, 3.0])
+    found = tf_pfor.batched(fn)(rows)
+    expected = [tf.stack(x) for x in zip(*map(fn, rows))]
+    np.testing.assert_array_equal(found, expected)

@@ -19,6 +19,7 @@ from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import core as _core
 from tensorflow.python.eager import execute as _execute
+from tensorflow.python.eager import forwardprop as _forwardprop
 from tensorflow.python.eager import record as _record
 from tensorflow.python.eager import tape as _tape
 from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete
@@ -60,6 +61,9 @@ class Catcher(Protocol):
         """Hears what is run by its name; returns the inputs that TensorFlow shall get."""
         ...
 
+    def tape(self, tape: object, method: str) -> None:
+        """Hears that a method of a tape or a forward accumulator is called; "" where it begins."""
+
 
 _LOCAL = threading.local()
 _LOCK = threading.Lock()
@@ -87,7 +91,22 @@ _SYMBOLS: list[tuple[Any, str]] = [
     (_Cache, "put"),
     (pywrap_tfe, "TFE_Py_TensorShapeSlice"),
 ]
+_TAPE, _ACCUMULATOR = _backprop.GradientTape, _forwardprop.ForwardAccumulator
+_OF_TAPES = [
+    (_TAPE, "_push_tape"),
+    (_TAPE, "watch"),
+    (_TAPE, "watched_variables"),
+    (_TAPE, "stop_recording"),
+    (_TAPE, "reset"),
+    (_TAPE, "gradient"),
+    (_TAPE, "jacobian"),
+    (_TAPE, "batch_jacobian"),
+    (_ACCUMULATOR, "_watch"),
+    (_ACCUMULATOR, "jvp"),
+]
+_SYMBOLS += _OF_TAPES
 _THEIRS = [_FAST, _SLOW, _CANCELLABLE, _RECORD, _ACCESSED, _CALL, _CALL_CONCRETE, _KEPT, _SIZES]
+_THEIRS += [getattr(*method) for method in _OF_TAPES]
 
 
 def catcher() -> Catcher | None:
@@ -99,16 +118,16 @@ def catcher() -> Catcher | None:
 def caught(by: Catcher | None) -> Generator[None]:
     """``by`` sees the eager ops of this thread in the block; None: TensorFlow runs all of them."""
     global _users
-    before = catcher()
+    before, outer = catcher(), getattr(_LOCAL, "outer", None)
     with _LOCK:
         _users += 1
         if _users == 1:
             _replace(_OURS)
-    _LOCAL.catcher = by
+    _LOCAL.catcher, _LOCAL.outer = by, by or outer
     try:
         yield
     finally:
-        _LOCAL.catcher = before
+        _LOCAL.catcher, _LOCAL.outer = before, outer
         with _LOCK:
             _users -= 1
             if not _users:
@@ -455,6 +474,20 @@ def _sizes(tensors: Sequence[tf.Tensor], axis: int) -> Any:
     return tf.constant([x.shape.as_list()[axis] or 0 for x in tensors], tf.int32)
 
 
+def _of_tape(name: str, run: Function) -> Function:
+    """A method of tapes that tells the catcher of this thread, also while that traces a cell."""
+    method = "" if name in ("_push_tape", "_watch") else name
+
+    @functools.wraps(run)
+    def called(self: Any, *args: object, **kwargs: object) -> Any:
+        begins = not method and (name == "_watch" or self._tape is None)
+        if (by := getattr(_LOCAL, "outer", None)) is not None and (method or begins):
+            by.tape(self, method)
+        return run(self, *args, **kwargs)
+
+    return called
+
+
 _OURS: list[Function] = [
     _fast,
     _slow,
@@ -465,6 +498,7 @@ _OURS: list[Function] = [
     _called_concrete,
     _kept,
     _sizes,
+    *[_of_tape(name, run) for (_, name), run in zip(_OF_TAPES, _THEIRS[-len(_OF_TAPES) :])],
 ]
 for _function in _OURS:
     setattr(_function, "autograph_info__", {})  # noqa: B010  # AutoGraph leaves them as they are

@@ -158,6 +158,9 @@ class Program(Recording, KeepsLazy):
     def accessed(self, variable: tf.Variable) -> None:
         """Tapes hear of it from TensorFlow."""
 
+    def tape(self, tape: object, method: str) -> None:
+        """Tapes of this thread see recorded values."""
+
     def runs(self, name: str, inputs: Sequence[Any]) -> Sequence[Any]:
         """Runs what was recorded, so that what runs by its name finds all values."""
         self.cut(name)

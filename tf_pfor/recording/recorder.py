@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,11 @@ from tf_pfor.recording.kinds import op_type_of
 from tf_pfor.recording.nodes import Kind, Node, Recorded, results_of
 
 _WRITES = ("Assign", "Resource")
+_ADVICE = {
+    "stop_recording": "Put tf.stop_gradient around the values that it shall not follow.",
+    "reset": "Begin another tape after the call.",
+    "watch": "Watch tensors and variables before the call.",
+}
 
 
 class Recorder(Calls):
@@ -35,6 +41,7 @@ class Recorder(Calls):
         self._wait = wait
         self._made: list[Node] = []
         self._known: dict[Any, Node] = {}
+        self._tapes: weakref.WeakSet[Any] = weakref.WeakSet()  # those that the function begins
 
     # -----------------------------------------------------------------------
     # What a thread catches
@@ -102,6 +109,18 @@ class Recorder(Calls):
                 "it into a tf_pfor.cell."
             )
         return inputs
+
+    def tape(self, tape: object, method: str) -> None:
+        """Refuses what a tape around the call cannot do for one example."""
+        if not method:
+            self._tapes.add(tape)
+        elif tape not in self._tapes:
+            name = type(tape).__name__
+            raise NotVectorizableError(
+                f"{method}() of a {name} inside of batched(), where the {name} is around the call. "
+                "It sees the ops of all examples later, and together. "
+                + _ADVICE.get(method, f"Call {method}() after the call of batched().")
+            )
 
     def forget(self) -> None:
         """Lets go of all calls. What they have made stays as long as a value of it does."""
