@@ -61,6 +61,9 @@ class Catcher(Protocol):
         """Hears what is run by its name; returns the inputs that TensorFlow shall get."""
         ...
 
+    def meets(self, handles: Sequence[int], *, writes: bool) -> None:
+        """Hears that another thread uses variables; ``handles``: the ids of their handles."""
+
     def tape(self, tape: object, method: str) -> None:
         """Hears that a method of a tape or a forward accumulator is called; "" where it begins."""
 
@@ -68,6 +71,7 @@ class Catcher(Protocol):
 _LOCAL = threading.local()
 _LOCK = threading.Lock()
 _users = 0
+_catchers: list[Catcher] = []  # of all threads
 _FAST = pywrap_tfe.TFE_Py_FastPathExecute
 _SLOW = _execute.execute
 _CANCELLABLE = _execute.execute_with_cancellation
@@ -76,6 +80,7 @@ _ACCESSED = _tape.variable_accessed
 _CALL = _polymorphic.Function.__call__
 EagerTensor = _ops.EagerTensor
 _RESOURCE = tf.resource.as_datatype_enum
+_READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp"])
 _Cache: Any = _context._EagerTensorCache
 _CALL_CONCRETE = _concrete.ConcreteFunction.__call__
 _KEPT = _Cache.put
@@ -123,12 +128,16 @@ def caught(by: Catcher | None) -> Generator[None]:
         _users += 1
         if _users == 1:
             _replace(_OURS)
+        if by is not None:
+            _catchers.append(by)
     _LOCAL.catcher, _LOCAL.outer = by, by or outer
     try:
         yield
     finally:
         _LOCAL.catcher, _LOCAL.outer = before, outer
         with _LOCK:
+            if by is not None:
+                _catchers.remove(by)
             _users -= 1
             if not _users:
                 _replace(_THEIRS)
@@ -400,8 +409,37 @@ def _replace(functions: Sequence[Function]) -> None:
         setattr(owner, name, function)
 
 
+def meet(inputs: Sequence[Any], *, writes: bool) -> None:
+    """Tells the catchers of other threads which variables this thread uses next.
+
+    Args:
+      inputs: the inputs of an op or of a function, with the handles that it captures.
+      writes: whether it may write them.
+    """
+    by, outer = catcher(), getattr(_LOCAL, "outer", None)
+    if by is not outer or (len(_catchers) == 1 and by is not None):
+        return  # the catcher runs what it has recorded, or there is no other one
+    handles: list[int] = []
+    for x in inputs:
+        if isinstance(x, (list, tuple)):
+            handles += [y._id for y in x if _is_handle(y)]
+        else:
+            handle = getattr(x, "_handle", None) if isinstance(x, tf.Variable) else x
+            handles += [handle._id] if _is_handle(handle) else []
+    if handles:
+        for other in [c for c in _catchers if c is not by]:
+            other.meets(handles, writes=writes)
+
+
+def _is_handle(x: Value) -> bool:
+    return type(x) is EagerTensor and x._datatype_enum() == _RESOURCE
+
+
 def _fast(context: object, op_type: str, name: str | None, *given: object) -> Any:
-    if (by := catcher()) is not None:
+    by = catcher()
+    if by is None or len(_catchers) > 1:
+        meet(given, writes=op_type not in _READS)
+    if by is not None:
         found = by.op(op_type, given)
         if found is not PASSED:
             return found
@@ -418,7 +456,10 @@ def _by_name(run: Function) -> Function:
         *args: object,
         **kwargs: object,
     ) -> Any:
-        if (by := catcher()) is None:
+        by = catcher()
+        if by is None or len(_catchers) > 1:
+            meet(inputs, writes=True)
+        if by is None:
             return run(op_name, num_outputs, inputs, *args, **kwargs)
         inputs = by.runs(tf.compat.as_str(op_name), inputs)
         _LOCAL.catcher = None  # what the op runs in Python runs as it is
@@ -479,7 +520,7 @@ def _of_tape(name: str, run: Function) -> Function:
     method = "" if name in ("_push_tape", "_watch") else name
 
     @functools.wraps(run)
-    def called(self: Any, *args: object, **kwargs: object) -> Any:
+    def called(self: Value, *args: object, **kwargs: object) -> Any:
         begins = not method and (name == "_watch" or self._tape is None)
         if (by := getattr(_LOCAL, "outer", None)) is not None and (method or begins):
             by.tape(self, method)

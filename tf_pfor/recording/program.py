@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED, EagerTensor
 from tf_pfor._tf._stacks import caller
+from tf_pfor.core.nests import Nest
 from tf_pfor.recording.compiled import nothing_was_written, one_by_one, with_line
 from tf_pfor.recording.following import CUT, EAGERLY, ByValue, Recording, found, step_of, value_of
 from tf_pfor.recording.forms import opened
@@ -46,6 +47,7 @@ class Program(Recording, KeepsLazy):
         self._lock = threading.RLock()
         self._thread = _eager_ops.thread_state()
         self._devices = {"", None, _eager_ops.only_device()}  # choices that change nothing
+        self._late: Exception | None = None  # an error that another thread has met
         self._begin()
 
     def _begin(self) -> None:
@@ -55,6 +57,7 @@ class Program(Recording, KeepsLazy):
         self._known: dict[int, Any] = {}
         self._made: list[weakref.ref[Lazy]] = []
         self._marks: dict[str, set[str]] = {}
+        self._handles: dict[int, bool] = {}  # of variables, and whether the trace writes them
 
     # -----------------------------------------------------------------------
     # What a thread catches
@@ -128,6 +131,7 @@ class Program(Recording, KeepsLazy):
         except Exception:  # TensorFlow says what is wrong with the call
             found = None
         if found is not None:
+            _eager_ops.meet(_captured(found[0]), writes=False)
             return self._unit(*found)
         self.cut(name)
         return PASSED
@@ -157,6 +161,15 @@ class Program(Recording, KeepsLazy):
 
     def accessed(self, variable: tf.Variable) -> None:
         """Tapes hear of it from TensorFlow."""
+
+    def meets(self, handles: Sequence[int], *, writes: bool) -> None:
+        """Runs what was recorded before another thread uses variables that it uses, too."""
+        found = [self._handles[k] for k in handles if k in self._handles]
+        if any(is_written or writes for is_written in found):
+            try:
+                self.cut("a variable that another thread uses")
+            except Exception as error:  # it belongs to this program, not to the other thread
+                self._late = error
 
     def tape(self, tape: object, method: str) -> None:
         """Tapes of this thread see recorded values."""
@@ -262,10 +275,16 @@ class Program(Recording, KeepsLazy):
             x = items[k]
             if dtype is None:
                 self._known[id(x)] = self.traces.inputs[len(inputs)]
+                if x.dtype == tf.resource:
+                    self._handles.setdefault(x._id, False)
             else:
                 x = items[k] = self._number(x, dtype)
             inputs.append(x)
         self._step = step
+        if kind.writes:
+            self._handles |= {x._id: True for x in items if _is_handle(x)}
+        if kind.reads_variables:
+            self._handles = {x._id: False for x in _captured(kind)} | self._handles
         if step.is_single:
             made = Lazy(self, step.places[0], step.results[0])
             self._made.append(weakref.ref(made))
@@ -376,6 +395,9 @@ class Program(Recording, KeepsLazy):
     def cut(self, reason: str) -> None:
         """Runs what was recorded, as far as somebody wants it."""
         with self._lock:
+            if self._late is not None:
+                late, self._late = self._late, None
+                raise late
             step, inputs, made = self._step, self._inputs, self._made
             if step is None:
                 return
@@ -471,6 +493,15 @@ def _form(x: tf.Tensor, items: Sequence[Any]) -> Any:
         if other is x:
             return "again", k
     return _eager_ops.form_of_input(x)
+
+
+def _captured(kind: Kind) -> list[Any]:
+    """The handles that a function captures."""
+    return list(filter(_is_handle, getattr(kind.graph, "external_captures", ())))
+
+
+def _is_handle(x: Nest) -> bool:
+    return type(x) is EagerTensor and x.dtype == tf.resource
 
 
 def _lasting(error: BaseException) -> Exception:

@@ -110,6 +110,9 @@ class Recorder(Calls):
             )
         return inputs
 
+    def meets(self, handles: Sequence[int], *, writes: bool) -> None:
+        """Variables are read when what was recorded runs, and not written."""
+
     def tape(self, tape: object, method: str) -> None:
         """Refuses what a tape around the call cannot do for one example."""
         if not method:
