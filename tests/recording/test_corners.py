@@ -92,3 +92,31 @@ def test_tapes_that_the_function_begins_may_stop_and_begin_again():
     found = tf_pfor.batched(fn)(rows)
     expected = [tf.stack(x) for x in zip(*map(fn, rows))]
     np.testing.assert_array_equal(found, expected)
+
+
+class Doubled(tf.keras.layers.Layer):
+    """A layer whose call is a batch of recursions; it says whether it trains."""
+
+    def call(self, x, training=False):
+        half = tf.keras.layers.Rescaling(0.5)
+
+        def fn(row):
+            return half(row) * (4.0 if half(row[0]) > 0.0 else 1.0)
+
+        return tf_pfor.batched(fn)(x)
+
+
+def test_settings_of_the_thread_go_with_the_function():
+    before = tf.keras.config.dtype_policy()
+    rows = tf.constant([[2.0], [-2.0]], tf.float64)
+    try:
+        tf.keras.config.set_dtype_policy("float64")
+        found = tf_pfor.batched(lambda x: tf.keras.layers.Rescaling(2.0)(tf.constant([x])))([1.0])
+        assert found.dtype == tf.float64
+        assert Doubled()(rows).numpy().tolist() == [[4.0], [-1.0]]
+    finally:
+        tf.keras.config.set_dtype_policy(before)
+    thread, devices = _eager_ops.thread_state, []
+    with tf.device("CPU:0"):
+        tf_pfor.batched(lambda x: devices.append(thread().device_name) or tf.constant(x))([1.0])
+        assert devices == [thread().device_name]

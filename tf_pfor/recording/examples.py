@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tf_pfor._tf import _eager_ops
+from tf_pfor._tf import _eager_ops, _threads
 from tf_pfor.recording.plans import Plans, execute
 from tf_pfor.recording.recorder import Recorder
 from tf_pfor.recording.schedule import Schedule
@@ -83,9 +83,13 @@ class Examples:
 
     def _start(self) -> None:
         """Runs examples in a thread until one of them waits, or all are done."""
-        context = contextvars.copy_context()
-        thread = threading.Thread(target=lambda: context.run(self._work), daemon=True)
-        thread.start()
+        context, put_settings = contextvars.copy_context(), _threads.settings()
+
+        def work() -> None:
+            put_settings()
+            context.run(self._work)
+
+        threading.Thread(target=work, daemon=True).start()
         self._back.acquire()
 
     def _work(self) -> None:
