@@ -15,8 +15,8 @@ _OF_KERAS = ("GLOBAL_STATE_TRACKER", "GLOBAL_SETTINGS_TRACKER")
 def settings() -> Callable[[], None]:
     """A function that gives another thread the settings of this one.
 
-    These are the device and the name scope of TensorFlow, and all that Keras keeps for a thread:
-    the policy of dtypes, and the layer whose call is under way.
+    TensorFlow keeps a device and a name scope for a thread. Keras keeps the policy of dtypes, and
+    the layer whose call is under way.
     """
     thread = _context.context()._thread_local_data
     of_tensorflow = {name: getattr(thread, name) for name in _OF_TENSORFLOW}
