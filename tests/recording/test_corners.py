@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tf_pfor._tf import _eager_ops
+from tf_pfor.core.errors import UnsupportedStateError
 
 
 def test_a_list_of_no_tensors():
@@ -120,3 +121,100 @@ def test_settings_of_the_thread_go_with_the_function():
     with tf.device("CPU:0"):
         tf_pfor.batched(lambda x: devices.append(thread().device_name) or tf.constant(x))([1.0])
         assert devices == [thread().device_name]
+
+
+# ---------------------------------------------------------------------------
+# What is refused
+# ---------------------------------------------------------------------------
+
+
+def generator(x):
+    yield x
+
+
+async def coroutine(x):
+    return x
+
+
+def traced_jacobian(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = x * tf.ones([2])
+    return tape.jacobian(y, x)
+
+
+DROPOUT = tf.keras.layers.Dropout(0.5)
+FULL = tf.ones([4])
+
+
+@pytest.mark.parametrize(
+    ("fn", "error", "message"),
+    [
+        (lambda: tf_pfor.lazy(generator), tf_pfor.ArgumentTypeError, "generator function"),
+        (lambda: tf_pfor.lazy(coroutine), tf_pfor.ArgumentTypeError, "coroutine function"),
+        (lambda: tf_pfor.batched(generator), tf_pfor.ArgumentTypeError, "generator function"),
+        (lambda: tf_pfor.cell(generator), tf_pfor.ArgumentTypeError, "generator function"),
+        (lambda: tf_pfor.lazy(jit_compile="yes"), tf_pfor.ArgumentTypeError, "True or False"),
+        (lambda: batch(lambda x: x, V * 1.0), tf_pfor.ArgumentTypeError, "found a scalar"),
+        (lambda: batch(lambda x: x, np.array(1.0)), tf_pfor.ArgumentTypeError, "found a scalar"),
+        (lambda: batch(lambda x: x, []), tf_pfor.ArgumentError, "at least one example"),
+        (lambda: batch(tf_pfor.cell(lambda x: None)), tf_pfor.ArgumentTypeError, "no tensor"),
+        (lambda: batch(tf_pfor.cell(lambda x: print)), tf_pfor.ArgumentTypeError, "is no tensor"),
+        (lambda: batch(traced_jacobian), tf_pfor.NotVectorizableError, "jacobian.*tf_pfor.cell"),
+        (
+            lambda: batch(lambda x: DROPOUT(FULL * x, training=True)),
+            UnsupportedStateError,
+            "Dropout does with training=True. Use .* tf.nn.dropout",
+        ),
+        (
+            lambda: batch(tf_pfor.cell(lambda x: DROPOUT(FULL * x, training=True))),
+            UnsupportedStateError,
+            "Dropout does with training=True. Use .* tf.nn.dropout",
+        ),
+    ],
+)
+def test_what_is_refused(fn, error, message):
+    with pytest.raises(error, match=message):
+        fn()
+
+
+def batch(fn, examples=tf.constant([1.0, 2.0])):  # noqa: B008
+    return tf_pfor.batched(fn)(examples)
+
+
+def test_the_ways_out():
+    found = batch(lambda x: tf.nn.dropout(tf.ones([50]) * x, 0.5))
+    assert not np.array_equal(found[0] == 0.0, found[1] == 0.0)
+    assert batch(tf_pfor.cell(traced_jacobian)).shape == (2, 2)
+    pair = tf_pfor.cell(lambda x: {"double": x * 2.0, "none": None})
+    assert batch(pair)["double"].numpy().tolist() == [2.0, 4.0]
+    assert batch(pair)["none"] is None
+
+
+def test_a_scope_may_be_used_again():
+    scope = tf_pfor.lazy()
+    for _ in range(2):
+        with scope, scope:
+            x = V * 2.0
+        assert float(x) == 6.0
+
+    @scope
+    def double(x):
+        return x * 2.0
+
+    assert isinstance(double(V), _eager_ops.EagerTensor)
+    assert _eager_ops.is_idle()
+
+
+def test_functions_with_an_effect_are_traced_twice_at_most():
+    traced = []
+
+    @tf.function
+    def count():
+        traced.append(1)
+        V.assign_add(0.0)
+
+    with tf_pfor.lazy():
+        for _ in range(5):
+            count()
+    assert len(traced) <= 3

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.recording.arguments import checked
 from tf_pfor.recording.examples import Examples
 from tf_pfor.recording.plans import Plans
 from tf_pfor.recording.recorder import Recorder
@@ -66,8 +67,7 @@ def batched(
         or dtype.
       UnsupportedStateError: ``fn`` writes a variable.
     """
-    if not callable(fn):
-        raise ArgumentTypeError(f"fn must be a function of one example, found {fn!r}.")
+    checked(fn, "a function of one example", "Return a list or a tensor.")
     if schedule not in _SCHEDULES:
         raise ArgumentError(f"schedule must be one of {_SCHEDULES}, found {schedule!r}.")
     if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1):
@@ -86,6 +86,8 @@ def batched(
             around.runs("batched()", [])
             with _eager_ops.caught(None):
                 return of_examples(examples)
+        if getattr(examples, "shape", None) == ():
+            raise ArgumentTypeError(f"examples must be a sequence, found a scalar: {examples!r}.")
         if isinstance(examples, tf.Tensor):
             examples = tf.unstack(examples)
         if isinstance(examples, tf.RaggedTensor):
@@ -133,8 +135,7 @@ def cell(fn: Callable[..., Any]) -> Callable[..., Any]:
     Raises:
       ArgumentTypeError: ``fn`` is no function.
     """
-    if not callable(fn):
-        raise ArgumentTypeError(f"fn must be a function, found {fn!r}.")
+    checked(fn, "a function", "Return a list or a tensor.")
     name = getattr(fn, "__name__", type(fn).__name__)
 
     @functools.wraps(fn, updated=())

@@ -128,7 +128,7 @@ class Program(Recording, KeepsLazy):
         name = getattr(called, "__name__", "a function")
         try:
             found = self._function(called, name, args, kwargs)
-        except Exception:  # TensorFlow says what is wrong with the call
+        except Exception:  # TensorFlow says what is wrong with the arguments
             found = None
         if found is not None:
             _eager_ops.meet(_captured(found[0]), writes=False)
@@ -150,9 +150,10 @@ class Program(Recording, KeepsLazy):
             self.kinds[key] = others, True  # their ids stay theirs
         if before is None or not before[-1]:
             return None
-        kind, tensors, _ = self.kind_of_unit(called, name, called, args, kwargs)
-        if kind.may_share and kind.results:
-            return kind, tensors
+        with contextlib.suppress(Exception):  # it has an effect, returns no tensors, or fails
+            kind, tensors, _ = self.kind_of_unit(called, name, called, args, kwargs)
+            if kind.may_share and kind.results:
+                return kind, tensors
         self.kinds[key] = *before[:-1], False
         return None
 

@@ -10,12 +10,13 @@ import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED
+from tf_pfor._tf._stacks import is_called_from
 from tf_pfor.core import nests
-from tf_pfor.core.errors import NotVectorizableError, UnsupportedStateError
+from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.recording.calls import Calls
 from tf_pfor.recording.forms import FOLLOWED, RESOURCE, form_of, name_of
 from tf_pfor.recording.gradients import follow
-from tf_pfor.recording.kinds import op_type_of
+from tf_pfor.recording.kinds import SEEDS, op_type_of, write_refused
 from tf_pfor.recording.nodes import Kind, Node, Recorded, results_of
 
 _WRITES = ("Assign", "Resource")
@@ -65,10 +66,7 @@ class Recorder(Calls):
         if handles and facts.is_stateful:
             if is_known and not op_type.startswith(_WRITES):
                 return PASSED  # an iterator or the like, of this example alone
-            raise UnsupportedStateError(
-                f"{op_type} writes a variable or a resource inside of batched(), where examples "
-                "have no order. Write it after the call, from what the function returns."
-            )
+            raise write_refused(op_type, draws=is_called_from(f"{SEEDS}.py"))
         ids = [x._id for x in handles]  # counted up: no other tensor gets it
         kinds = self.kinds_of_op(facts, inputs, lengths, attrs, (*ids, *forms))
         kind = kinds.of(inputs)
@@ -117,6 +115,11 @@ class Recorder(Calls):
         """Refuses what a tape around the call cannot do for one example."""
         if not method:
             self._tapes.add(tape)
+        elif "jacobian" in method and tape in self._tapes and _eager_ops.catcher() is self:
+            raise NotVectorizableError(
+                f"{method}() of a tape inside of batched() traces a function, which cannot be "
+                "recorded. Put the tape, and what it follows, into a tf_pfor.cell."
+            )
         elif tape not in self._tapes:
             name = type(tape).__name__
             raise NotVectorizableError(
