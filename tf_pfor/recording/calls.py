@@ -105,8 +105,9 @@ class Calls:
             lengths.append(len(given_x) if is_list else -1)
             for x in given_x if is_list else (given_x,):
                 if not isinstance(x, tf.Tensor):
-                    operands = operands or Operands(op_type, given)
-                    x = operands.made(k, x)
+                    if not op_type.is_sure(k, x, given):
+                        operands = operands or Operands(op_type, given)
+                        x = operands.made(k, x)
                     if op_type.are_alone[k] and not isinstance(x, (tf.Tensor, float)):
                         x = self._integers(x, op_type.dtypes[k])
                 elif operands:

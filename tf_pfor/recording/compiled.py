@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 import time
@@ -13,7 +12,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _eager_ops
-from tf_pfor.core.nests import Nest
+from tf_pfor.recording.errors import with_text
 from tf_pfor.recording.nodes import Kind
 
 _SMALL = 4096  # elements of a tensor
@@ -159,14 +158,9 @@ def one_by_one(path: Sequence[Call], inputs: Sequence[tf.Tensor], results: list[
 
 def with_line(error: Exception, name: str, line: str) -> Exception:
     """The error of a call, with the line where the user made the call."""
-    text = f"{name} was called in {line}, in tf_pfor.lazy: it runs later than it is called."
-    found: Nest = error
-    if isinstance(error, tf.errors.OpError):
-        with contextlib.suppress(TypeError):
-            return type(found)(found.node_def, found.op, f"{found.message}\n{text}")
-    if hasattr(found, "add_note"):
-        found.add_note(text)
-    return error
+    return with_text(
+        error, f"{name} was called in {line}, in tf_pfor.lazy: it runs later than it is called."
+    )
 
 
 def nothing_was_written(path: Sequence[Call], error: Exception) -> bool:

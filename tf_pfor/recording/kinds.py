@@ -49,6 +49,7 @@ _SURE = ASSIGNMENTS | frozenset(
 )
 """Ops that fail for no values; ``FACTS`` does not say so, since nothing else asks."""
 
+_PLAIN = frozenset([int, float, bool, str, bytes, type(None)])
 _OF_INTEGERS = frozenset(
     ["Div", "FloorDiv", "FloorMod", "Mod", "Pow", "TruncateDiv", "TruncateMod"]
 )
@@ -84,6 +85,17 @@ class OpType:
     dtypes: tuple[tf.DType | None, ...]
     count: int
     has_lists: bool
+
+    def is_sure(self, k: int, x: Nest, given: tuple[Any, ...]) -> bool:
+        """Whether the input number k is a Python value, whose dtype no later input decides."""
+        return type(x) in _PLAIN and (
+            self.are_alone[k]
+            or (
+                k > 0
+                and self.type_attrs[k] == self.type_attrs[k - 1]
+                and isinstance(given[k - 1], tf.Tensor)
+            )
+        )
 
     def opened(self, given: tuple[Any, ...], lengths: list[Any]) -> list[Any]:
         """The inputs with lists opened; the lengths of the lists are added to ``lengths``."""
@@ -325,7 +337,7 @@ def kind_of_unit(
     effects = _effects(traced.graph)
     if "writes" in effects:
         raise write_refused(name, draws=any(SEEDS in v.name for v in traced.graph.variables))
-    if not traced.outputs:
+    if not traced.outputs and any(form[1]):
         raise ArgumentTypeError(
             f"{name} returns no tensor inside of batched(), where it would do nothing. Return a "
             "tensor from it, or call it outside."

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED
-from tf_pfor._tf._stacks import is_called_from
+from tf_pfor._tf._stacks import caller, is_called_from
 from tf_pfor.core import nests
 from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.recording.calls import Calls
@@ -33,12 +33,14 @@ class Recorder(Calls):
     Attributes:
       nodes: the calls that have not run.
       variables: the trainable variables that the calls read: tapes watch them.
+      example: the number of the example that runs now.
     """
 
     def __init__(self, kinds: dict[Any, Any], wait: Callable[[], None]) -> None:
         super().__init__(kinds)
         self.nodes: list[Node] = []
         self.variables: dict[Any, tf.Variable] = {}
+        self.example = 0
         self._wait = wait
         self._made: list[Node] = []
         self._known: dict[Any, Node] = {}
@@ -161,6 +163,9 @@ class Recorder(Calls):
                     depth = x.node.depth
             nodes = self.nodes
             node = self._known[key] = Node(kind, inputs, depth + 1, self._wait, len(nodes))
+            node.example = self.example
+            if kind.may_fail:
+                node.line = caller()
             nodes.append(node)
             self._made.append(node)
         results = node.results or results_of(node)
