@@ -189,7 +189,8 @@ class Failure:
         place = f" in {node.line}" if node.line else ""
         return with_text(
             self._error,
-            f"{node.kind.name} was called{place}, in tf_pfor.batched: it runs later than called.",
+            f"{node.kind.name} was called{place}, in tf_pfor.batched: it runs later than it is "
+            "called.",
         )
 
 

@@ -417,6 +417,8 @@ class Program(Recording, KeepsLazy):
             with contextlib.ExitStack() as stack:
                 if not tf.executing_eagerly():
                     stack.enter_context(tf.init_scope())
+                if _eager_ops.thread_state().device_name not in self._devices:
+                    stack.enter_context(tf.device(None))  # another thread has chosen one
                 try:
                     self._execute(step, alive, inputs, line)
                 except BaseException as error:
