@@ -7,6 +7,7 @@ import tensorflow as tf
 import tf_pfor
 from tf_pfor._tf import _eager_ops
 from tf_pfor.core.errors import UnsupportedStateError
+from tf_pfor.recording import traces
 
 
 def test_a_list_of_no_tensors():
@@ -37,6 +38,25 @@ def test_gradients_of_a_long_recurrence_have_equal_bits():
         return tape.gradient(y, w)
 
     np.testing.assert_array_equal(tf_pfor.lazy(gradient)(), gradient(), strict=True)
+
+
+def test_gradients_that_eager_ops_make_dense(monkeypatch):
+    v = tf.Variable([1.0, 2.0, 3.0])
+
+    def fn(k):
+        with tf.GradientTape() as tape:
+            y = tf.gather(tf.constant([0.5, 1.0, 2.0]) + v, [2, 0])
+            z = tf.reduce_sum(y * y) * k
+        return tape.gradient(z, v)
+
+    def two(k):  # another form, which runs op by op
+        return fn(k) * 2.0
+
+    for patience, run in ((16, fn), (-1, two), (16, fn), (-1, fn)):
+        monkeypatch.setattr(traces, "PATIENCE", patience)
+        found = tf_pfor.lazy(run)(1.0)
+        assert not isinstance(found, tf.IndexedSlices)
+        np.testing.assert_array_equal(found, run(1.0), strict=True)
 
 
 V = tf.Variable(3.0)

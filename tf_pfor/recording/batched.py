@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
-from tf_pfor.recording.arguments import checked
+from tf_pfor.recording.errors import checked
 from tf_pfor.recording.examples import Examples
 from tf_pfor.recording.plans import Plans
 from tf_pfor.recording.recorder import Recorder

@@ -151,9 +151,23 @@ def one_by_one(path: Sequence[Call], inputs: Sequence[tf.Tensor], results: list[
         given = [results[k] if k >= 0 else inputs[~k] for k in call.reads]
         assert call.kind is not None
         try:
-            results += call.kind.run(*given)
+            made = call.kind.run(*given)
+            if not _is_as_traced(made, call.kind):
+                made = _traced(call.kind, given)
+            results += made
         except Exception as error:
             raise with_line(error, call.kind.name, call.line) from error
+
+
+def _is_as_traced(made: Sequence[tf.Tensor], kind: Kind) -> bool:
+    """Whether results are as many as in a graph; a gradient may have other ones eagerly."""
+    return kind.results is not None and len(made) == len(kind.results)
+
+
+def _traced(kind: Kind, given: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The results of a call, as a graph has them."""
+    traced = tf.function(kind.run, autograph=False).get_concrete_function(*given)
+    return list(traced(*given))
 
 
 def with_line(error: Exception, name: str, line: str) -> Exception:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_pfor._tf import _eager_ops
 from tf_pfor.core.errors import ArgumentTypeError
 from tf_pfor.core.nests import Nest
-from tf_pfor.recording.arguments import checked
+from tf_pfor.recording.errors import checked
 from tf_pfor.recording.lazy_tensors import Lazy
 from tf_pfor.recording.program import Program
 from tf_pfor.recording.traces import Traces

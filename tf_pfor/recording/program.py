@@ -352,13 +352,14 @@ class Program(Recording, KeepsLazy):
         assert kind.gradient is not None
         if _eager_ops.catcher() is not self or not tf.executing_eagerly():
             return kind.gradient(wanted, *_values(args, kind.name, Lazy.followed))
-        if _eager_ops.is_taped():  # for derivatives of it, the ops in it are recorded one by one
-            return kind.gradient(wanted, *args)
-        pattern = wanted, tuple(dy is None for dy in args[2])
-        if pattern not in kind.gradients:
-            kind.gradients[pattern] = *_connected(kind.gradient, wanted), {}
-        fn, places, units = kind.gradients[pattern]
         given, results, slopes = args
+        # For derivatives of it, and where a graph keeps IndexedSlices that eager ops make dense.
+        if _eager_ops.is_taped() or any(isinstance(dy, tf.IndexedSlices) for dy in slopes):
+            return kind.gradient(wanted, *args)
+        pattern = wanted, tuple(dy is None for dy in slopes)
+        if pattern not in kind.gradients:
+            kind.gradients[pattern] = _connected(kind.gradient, wanted), {}
+        fn, units = kind.gradients[pattern]
         unit = units.get(None) if _are_alike(results, slopes) else None
         if unit is not None:
             made = self._unit(unit, [*given, *results, *[dy for dy in slopes if dy is not None]])
@@ -373,8 +374,7 @@ class Program(Recording, KeepsLazy):
             if _are_alike(results, slopes):
                 units[None] = unit
             made = self._unit(unit, tensors)
-        supply = dict(zip(places, made))
-        return [supply.get(k) for k in range(len(wanted))]
+        return [made.get(k) for k in range(len(wanted))]
 
     # -----------------------------------------------------------------------
     # Runs
@@ -470,16 +470,13 @@ class Program(Recording, KeepsLazy):
 
 def _connected(
     gradient: Callable[..., list[Any]], wanted: tuple[bool, ...]
-) -> tuple[Callable[..., list[Any]], list[int]]:
-    """A function of the gradients that are not None, and the numbers of their inputs."""
-    places: list[int] = []
+) -> Callable[..., dict[int, Any]]:
+    """A function of the gradients that are not None, by the numbers of their inputs."""
 
-    def connected(*args: Sequence[Any]) -> list[Any]:
-        made = gradient(wanted, *args)
-        places[:] = [k for k, x in enumerate(made) if x is not None]
-        return [x for x in made if x is not None]
+    def connected(*args: Sequence[Any]) -> dict[int, Any]:
+        return {k: x for k, x in enumerate(gradient(wanted, *args)) if x is not None}
 
-    return connected, places
+    return connected
 
 
 def _are_alike(results: Sequence[Any], slopes: Sequence[Any]) -> bool:
