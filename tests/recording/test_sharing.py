@@ -96,3 +96,26 @@ def test_threads_with_other_variables_do_not_end_a_trace():
         assert elsewhere(lambda: (w * 1.0).numpy()) == 4.0
         assert z.made is None
     assert float(z) == 8.0
+
+
+def test_one_scope_in_two_threads():
+    scope, barrier, found = tf_pfor.lazy(), threading.Barrier(2), {}
+
+    def run(k):
+        with scope:
+            barrier.wait()
+            x = tf.constant(float(k)) * 2.0
+            barrier.wait()
+            if k:
+                barrier.wait()
+        if not k:
+            barrier.wait()
+        found[k] = float(x), _eager_ops.catcher()
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {0: (0.0, None), 1: (2.0, None)}
+    assert _eager_ops.is_idle()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import threading
 import types
 from collections.abc import Callable, Generator
 from typing import Any, Final
@@ -85,16 +86,16 @@ def lazy(fn: Callable[..., Any] | None = None, *, jit_compile: bool = False) -> 
 
 
 class _Scope:
-    """A context that may be entered again, also inside of itself."""
+    """A context that may be entered again: inside of itself, and in other threads."""
 
     def __init__(self, *, jit: bool) -> None:
         self._jit = jit
-        self._open: list[contextlib.AbstractContextManager[None]] = []
+        self._open: dict[int, list[contextlib.AbstractContextManager[None]]] = {}  # by thread
 
     def __enter__(self) -> None:
         recording = _recording(jit=self._jit)
         recording.__enter__()
-        self._open.append(recording)
+        self._open.setdefault(threading.get_ident(), []).append(recording)
 
     def __exit__(
         self,
@@ -102,7 +103,11 @@ class _Scope:
         error: BaseException | None,
         trace: types.TracebackType | None,
     ) -> None:
-        self._open.pop().__exit__(kind, error, trace)
+        mine = self._open[threading.get_ident()]
+        last = mine.pop()
+        if not mine:
+            del self._open[threading.get_ident()]
+        last.__exit__(kind, error, trace)
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """The function as ``lazy`` decorates it."""
