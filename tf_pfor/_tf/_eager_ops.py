@@ -85,19 +85,8 @@ _Cache: Any = _context._EagerTensorCache
 _CALL_CONCRETE = _concrete.ConcreteFunction.__call__
 _KEPT = _Cache.put
 _SIZES = pywrap_tfe.TFE_Py_TensorShapeSlice
-_SYMBOLS: list[tuple[Any, str]] = [
-    (pywrap_tfe, "TFE_Py_FastPathExecute"),
-    (_execute, "execute"),
-    (_execute, "execute_with_cancellation"),
-    (_record, "record_operation"),
-    (_tape, "variable_accessed"),
-    (_polymorphic.Function, "__call__"),
-    (_concrete.ConcreteFunction, "__call__"),
-    (_Cache, "put"),
-    (pywrap_tfe, "TFE_Py_TensorShapeSlice"),
-]
 _TAPE, _ACCUMULATOR = _backprop.GradientTape, _forwardprop.ForwardAccumulator
-_OF_TAPES = [
+_OF_TAPES: list[tuple[Any, str]] = [
     (_TAPE, "_push_tape"),
     (_TAPE, "watch"),
     (_TAPE, "watched_variables"),
@@ -109,9 +98,30 @@ _OF_TAPES = [
     (_ACCUMULATOR, "_watch"),
     (_ACCUMULATOR, "jvp"),
 ]
-_SYMBOLS += _OF_TAPES
-_THEIRS = [_FAST, _SLOW, _CANCELLABLE, _RECORD, _ACCESSED, _CALL, _CALL_CONCRETE, _KEPT, _SIZES]
-_THEIRS += [getattr(*method) for method in _OF_TAPES]
+_SYMBOLS: list[tuple[Any, str]] = [
+    (pywrap_tfe, "TFE_Py_FastPathExecute"),
+    (_execute, "execute"),
+    (_execute, "execute_with_cancellation"),
+    (_record, "record_operation"),
+    (_tape, "variable_accessed"),
+    (_polymorphic.Function, "__call__"),
+    (_concrete.ConcreteFunction, "__call__"),
+    (_Cache, "put"),
+    (pywrap_tfe, "TFE_Py_TensorShapeSlice"),
+    *_OF_TAPES,
+]
+_THEIRS = [
+    _FAST,
+    _SLOW,
+    _CANCELLABLE,
+    _RECORD,
+    _ACCESSED,
+    _CALL,
+    _CALL_CONCRETE,
+    _KEPT,
+    _SIZES,
+    *[getattr(*method) for method in _OF_TAPES],
+]
 
 
 def catcher() -> Catcher | None:
@@ -424,7 +434,7 @@ def meet(inputs: Sequence[Any], *, writes: bool) -> None:
         if isinstance(x, (list, tuple)):
             handles += [y._id for y in x if _is_handle(y)]
         else:
-            handle = getattr(x, "_handle", None) if isinstance(x, tf.Variable) else x
+            handle: Value = getattr(x, "_handle", None) if isinstance(x, tf.Variable) else x
             handles += [handle._id] if _is_handle(handle) else []
     if handles:
         for other in [c for c in _catchers if c is not by]:
