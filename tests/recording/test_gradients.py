@@ -1,7 +1,6 @@
 """Tapes inside of the function that is batched: gradients of each example."""
 
 import functools
-import re
 
 import numpy as np
 import pytest
@@ -257,16 +256,13 @@ def of_draws(x):
     ("fn", "message"),
     [
         (pushed, "ForwardAccumulator inside of batched"),
-        (jacobian, "captures.*tape.jacobian"),
+        (jacobian, "jacobian.. of a tape inside of batched"),
         (of_draws, "follows noisy, which draws random numbers"),
     ],
 )
 def test_derivatives_that_need_a_cell(fn, message):
-    with pytest.raises((tf_pfor.NotVectorizableError, ValueError)) as found:
+    with pytest.raises(tf_pfor.NotVectorizableError, match=message):
         tf_pfor.batched(fn)(ROWS)
-    error = found.value.__cause__ if fn is jacobian else found.value  # tape.jacobian wraps it
-    assert isinstance(error, tf_pfor.NotVectorizableError)
-    assert re.search(message, str(error))
     if fn is not of_draws:
         found = tf_pfor.batched(tf_pfor.cell(fn))(ROWS)
         np.testing.assert_allclose(found, tf.stack([fn(x) for x in ROWS]), rtol=1e-5)

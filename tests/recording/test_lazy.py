@@ -324,6 +324,8 @@ def test_errors_at_the_end_of_the_scope():
         lambda x: tf.concat([x, x[None]], 0),
         lambda x: x["a"],
         lambda x: x + "a",
+        lambda x: tf.cast(x, tf.int32) + [np.float64(1.5)],
+        lambda x: tf.cast(x, tf.complex64) + True,
         lambda x: tf.matmul(x, x),
         lambda x: float(x),
         lambda x: iter(x[0]),

@@ -53,6 +53,7 @@ class Arg:
     type_attr: str
     number_attr: str
     type_list_attr: str
+    dtype: tf.DType | None  # where the op fixes it
 
     @property
     def is_list(self) -> bool:
@@ -85,7 +86,14 @@ def schema(op_type: str) -> Schema | None:
     if op_def is None:
         return None
     inputs = tuple(
-        Arg(a.name, a.type_attr, a.number_attr, a.type_list_attr) for a in op_def.input_arg
+        Arg(
+            a.name,
+            a.type_attr,
+            a.number_attr,
+            a.type_list_attr,
+            tf.as_dtype(a.type) if a.type else None,
+        )
+        for a in op_def.input_arg
     )
     inferred: set[str] = set()
     for a in inputs:

@@ -19,6 +19,7 @@ from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import core as _core
 from tensorflow.python.eager import execute as _execute
+from tensorflow.python.eager import forwardprop as _forwardprop
 from tensorflow.python.eager import record as _record
 from tensorflow.python.eager import tape as _tape
 from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete
@@ -60,10 +61,17 @@ class Catcher(Protocol):
         """Hears what is run by its name; returns the inputs that TensorFlow shall get."""
         ...
 
+    def meets(self, handles: Sequence[int], *, writes: bool) -> None:
+        """Hears that another thread uses variables; ``handles``: the ids of their handles."""
+
+    def tape(self, tape: object, method: str) -> None:
+        """Hears that a method of a tape or a forward accumulator is called; "" where it begins."""
+
 
 _LOCAL = threading.local()
 _LOCK = threading.Lock()
 _users = 0
+_catchers: list[Catcher] = []  # of all threads
 _FAST = pywrap_tfe.TFE_Py_FastPathExecute
 _SLOW = _execute.execute
 _CANCELLABLE = _execute.execute_with_cancellation
@@ -72,10 +80,24 @@ _ACCESSED = _tape.variable_accessed
 _CALL = _polymorphic.Function.__call__
 EagerTensor = _ops.EagerTensor
 _RESOURCE = tf.resource.as_datatype_enum
+_READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp"])
 _Cache: Any = _context._EagerTensorCache
 _CALL_CONCRETE = _concrete.ConcreteFunction.__call__
 _KEPT = _Cache.put
 _SIZES = pywrap_tfe.TFE_Py_TensorShapeSlice
+_TAPE, _ACCUMULATOR = _backprop.GradientTape, _forwardprop.ForwardAccumulator
+_OF_TAPES: list[tuple[Any, str]] = [
+    (_TAPE, "_push_tape"),
+    (_TAPE, "watch"),
+    (_TAPE, "watched_variables"),
+    (_TAPE, "stop_recording"),
+    (_TAPE, "reset"),
+    (_TAPE, "gradient"),
+    (_TAPE, "jacobian"),
+    (_TAPE, "batch_jacobian"),
+    (_ACCUMULATOR, "_watch"),
+    (_ACCUMULATOR, "jvp"),
+]
 _SYMBOLS: list[tuple[Any, str]] = [
     (pywrap_tfe, "TFE_Py_FastPathExecute"),
     (_execute, "execute"),
@@ -86,8 +108,20 @@ _SYMBOLS: list[tuple[Any, str]] = [
     (_concrete.ConcreteFunction, "__call__"),
     (_Cache, "put"),
     (pywrap_tfe, "TFE_Py_TensorShapeSlice"),
+    *_OF_TAPES,
 ]
-_THEIRS = [_FAST, _SLOW, _CANCELLABLE, _RECORD, _ACCESSED, _CALL, _CALL_CONCRETE, _KEPT, _SIZES]
+_THEIRS = [
+    _FAST,
+    _SLOW,
+    _CANCELLABLE,
+    _RECORD,
+    _ACCESSED,
+    _CALL,
+    _CALL_CONCRETE,
+    _KEPT,
+    _SIZES,
+    *[getattr(*method) for method in _OF_TAPES],
+]
 
 
 def catcher() -> Catcher | None:
@@ -99,17 +133,21 @@ def catcher() -> Catcher | None:
 def caught(by: Catcher | None) -> Generator[None]:
     """``by`` sees the eager ops of this thread in the block; None: TensorFlow runs all of them."""
     global _users
-    before = catcher()
+    before, outer = catcher(), getattr(_LOCAL, "outer", None)
     with _LOCK:
         _users += 1
         if _users == 1:
             _replace(_OURS)
-    _LOCAL.catcher = by
+        if by is not None:
+            _catchers.append(by)
+    _LOCAL.catcher, _LOCAL.outer = by, by or outer
     try:
         yield
     finally:
-        _LOCAL.catcher = before
+        _LOCAL.catcher, _LOCAL.outer = before, outer
         with _LOCK:
+            if by is not None:
+                _catchers.remove(by)
             _users -= 1
             if not _users:
                 _replace(_THEIRS)
@@ -381,8 +419,37 @@ def _replace(functions: Sequence[Function]) -> None:
         setattr(owner, name, function)
 
 
+def meet(inputs: Sequence[Any], *, writes: bool) -> None:
+    """Tells the catchers of other threads which variables this thread uses next.
+
+    Args:
+      inputs: the inputs of an op or of a function, with the handles that it captures.
+      writes: whether it may write them.
+    """
+    by, outer = catcher(), getattr(_LOCAL, "outer", None)
+    if by is not outer or (len(_catchers) == 1 and by is not None):
+        return  # the catcher runs what it has recorded, or there is no other one
+    handles: list[int] = []
+    for x in inputs:
+        if isinstance(x, (list, tuple)):
+            handles += [y._id for y in x if _is_handle(y)]
+        else:
+            handle: Value = getattr(x, "_handle", None) if isinstance(x, tf.Variable) else x
+            handles += [handle._id] if _is_handle(handle) else []
+    if handles:
+        for other in [c for c in _catchers if c is not by]:
+            other.meets(handles, writes=writes)
+
+
+def _is_handle(x: Value) -> bool:
+    return type(x) is EagerTensor and x._datatype_enum() == _RESOURCE
+
+
 def _fast(context: object, op_type: str, name: str | None, *given: object) -> Any:
-    if (by := catcher()) is not None:
+    by = catcher()
+    if by is None or len(_catchers) > 1:
+        meet(given, writes=op_type not in _READS)
+    if by is not None:
         found = by.op(op_type, given)
         if found is not PASSED:
             return found
@@ -399,7 +466,10 @@ def _by_name(run: Function) -> Function:
         *args: object,
         **kwargs: object,
     ) -> Any:
-        if (by := catcher()) is None:
+        by = catcher()
+        if by is None or len(_catchers) > 1:
+            meet(inputs, writes=True)
+        if by is None:
             return run(op_name, num_outputs, inputs, *args, **kwargs)
         inputs = by.runs(tf.compat.as_str(op_name), inputs)
         _LOCAL.catcher = None  # what the op runs in Python runs as it is
@@ -455,6 +525,20 @@ def _sizes(tensors: Sequence[tf.Tensor], axis: int) -> Any:
     return tf.constant([x.shape.as_list()[axis] or 0 for x in tensors], tf.int32)
 
 
+def _of_tape(name: str, run: Function) -> Function:
+    """A method of tapes that tells the catcher of this thread, also while that traces a cell."""
+    method = "" if name in ("_push_tape", "_watch") else name
+
+    @functools.wraps(run)
+    def called(self: Value, *args: object, **kwargs: object) -> Any:
+        begins = not method and (name == "_watch" or self._tape is None)
+        if (by := getattr(_LOCAL, "outer", None)) is not None and (method or begins):
+            by.tape(self, method)
+        return run(self, *args, **kwargs)
+
+    return called
+
+
 _OURS: list[Function] = [
     _fast,
     _slow,
@@ -465,6 +549,7 @@ _OURS: list[Function] = [
     _called_concrete,
     _kept,
     _sizes,
+    *[_of_tape(name, run) for (_, name), run in zip(_OF_TAPES, _THEIRS[-len(_OF_TAPES) :])],
 ]
 for _function in _OURS:
     setattr(_function, "autograph_info__", {})  # noqa: B010  # AutoGraph leaves them as they are

@@ -75,6 +75,14 @@ def caller() -> str:
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
+def is_called_from(file: str) -> bool:
+    """Whether a function in a file of this name is under way in this thread."""
+    frame = inspect.currentframe()
+    while frame is not None and not frame.f_code.co_filename.endswith(file):
+        frame = frame.f_back
+    return frame is not None
+
+
 _is_library = functools.lru_cache(maxsize=4096)(_tf.is_library)
 
 

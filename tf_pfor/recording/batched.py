@@ -9,14 +9,12 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
-from tf_pfor._tf._types import RAGGED
-from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
-from tf_pfor.recording.columns import joined
+from tf_pfor.recording.errors import checked
 from tf_pfor.recording.examples import Examples
-from tf_pfor.recording.nodes import Recorded, values
 from tf_pfor.recording.plans import Plans
 from tf_pfor.recording.recorder import Recorder
+from tf_pfor.recording.results import alone, stacked
 from tf_pfor.recording.schedule import Schedule
 
 _SCHEDULES = ("agenda", "depth")
@@ -59,15 +57,17 @@ def batched(
     Returns:
       A function of a sequence of examples. It returns the nest that ``fn`` returns, with tensors
       [n, ...]. Results whose sizes differ between examples are RaggedTensors; so are results whose
-      sizes a ``tf.function`` around the call does not know.
+      sizes a ``tf.function`` around the call does not know. RaggedTensors and SparseTensors are
+      stacked. Python numbers become tensors, as by ``tf.constant``: a float is float32.
 
     Raises:
-      ArgumentTypeError: ``fn`` is no function, or the examples are no sequence.
-      ArgumentError: an option is not known, or results differ in structure or dtype.
+      ArgumentTypeError: ``fn`` is no function, the examples are no sequence, or a result cannot be
+        stacked.
+      ArgumentError: an option is not known, there are no examples, or results differ in structure
+        or dtype.
       UnsupportedStateError: ``fn`` writes a variable.
     """
-    if not callable(fn):
-        raise ArgumentTypeError(f"fn must be a function of one example, found {fn!r}.")
+    checked(fn, "a function of one example", "Return a list or a tensor.")
     if schedule not in _SCHEDULES:
         raise ArgumentError(f"schedule must be one of {_SCHEDULES}, found {schedule!r}.")
     if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1):
@@ -86,6 +86,8 @@ def batched(
             around.runs("batched()", [])
             with _eager_ops.caught(None):
                 return of_examples(examples)
+        if getattr(examples, "shape", None) == ():
+            raise ArgumentTypeError(f"examples must be a sequence, found a scalar: {examples!r}.")
         if isinstance(examples, tf.Tensor):
             examples = tf.unstack(examples)
         if isinstance(examples, tf.RaggedTensor):
@@ -102,8 +104,8 @@ def batched(
         for first in range(0, len(examples), size):
             chunk = range(first, min(first + size, len(examples)))
             found = Examples(fn, examples, chunk, kinds, plans, schedule).run()
-            results += _alone(found) if chunk_size else found
-        return _stacked(results)
+            results += alone(found) if chunk_size else found
+        return stacked(results)
 
     return of_examples
 
@@ -133,8 +135,7 @@ def cell(fn: Callable[..., Any]) -> Callable[..., Any]:
     Raises:
       ArgumentTypeError: ``fn`` is no function.
     """
-    if not callable(fn):
-        raise ArgumentTypeError(f"fn must be a function, found {fn!r}.")
+    checked(fn, "a function", "Return a list or a tensor.")
     name = getattr(fn, "__name__", type(fn).__name__)
 
     @functools.wraps(fn, updated=())
@@ -145,62 +146,3 @@ def cell(fn: Callable[..., Any]) -> Callable[..., Any]:
         return recorder.unit(called, name, fn, args, kwargs)
 
     return called
-
-
-def _alone(results: list[Any]) -> Any:
-    """Results that keep no other value of their examples alive."""
-    runs: dict[Any, Any] = {}
-    inner = nests.from_user(results)
-    leaves = [x.alone(runs) if isinstance(x, Recorded) else x for x in nests.flatten(inner)]
-    return nests.to_user(nests.pack(nests.skeleton(inner), leaves))
-
-
-def _stacked(results: list[Any]) -> Any:
-    """One nest with the results of all examples."""
-    structures = [nests.from_user(r) for r in results]
-    first = structures[0]
-    for i, other in enumerate(structures[1:], 1):
-        try:
-            tf.nest.assert_same_structure(first, other, expand_composites=True)
-        except (TypeError, ValueError) as why:
-            raise ArgumentError(
-                f"fn must return the same structure for all examples, found {results[0]!r} for "
-                f"example 0 and {results[i]!r} for example {i}."
-            ) from why
-    columns = zip(*map(nests.flatten, structures))
-    return nests.to_user(nests.pack(nests.skeleton(first), [_column(list(c)) for c in columns]))
-
-
-def _column(items: list[Any]) -> Any:
-    """[n, ...] of one result of all examples."""
-    if all(x is None for x in items):
-        return None
-    items = [x if isinstance(x, Recorded) else tf.convert_to_tensor(x) for x in items]
-    if len({x.dtype for x in items}) > 1:
-        found = sorted({x.dtype.name for x in items})
-        raise ArgumentError(f"fn must return the same dtype for all examples, found {found}.")
-    if len({tuple(x.shape) for x in items}) == 1 and items[0].shape.is_fully_defined():
-        return joined(items)
-    if len({x.shape.rank for x in items}) > 1:
-        found = sorted({x.shape.rank for x in items})
-        raise ArgumentError(f"fn must return the same rank for all examples, found ranks {found}.")
-    return _ragged(values(items))
-
-
-def _ragged(tensors: list[tf.Tensor]) -> tf.Tensor | tf.RaggedTensor:
-    """Tensors of one rank as a RaggedTensor. An axis of one size stays uniform."""
-    axes = [set(sizes) for sizes in zip(*[x.shape.as_list() for x in tensors])]
-    same = [next(iter(a)) if len(a) == 1 else None for a in axes]
-    last = max(axis for axis, size in enumerate(same) if size is None)
-    inner = same[last + 1 :]
-    made: tf.Tensor | tf.RaggedTensor = tf.concat([tf.reshape(x, [-1, *inner]) for x in tensors], 0)
-    shapes = tf.stack([tf.shape(x, tf.int64) for x in tensors])
-    for axis in reversed(range(last + 1)):
-        counts = tf.reduce_prod(shapes[:, :axis], 1)
-        if same[axis] is None:
-            lengths = tf.repeat(shapes[:, axis], counts)
-            made = RAGGED.from_row_lengths(made, lengths, validate=False)
-        else:
-            rows = tf.reduce_sum(counts)
-            made = RAGGED.from_uniform_row_length(made, same[axis], rows, validate=False)
-    return made

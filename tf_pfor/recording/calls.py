@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.core import nests
 from tf_pfor.core.nests import Nest
 from tf_pfor.recording.forms import opened
-from tf_pfor.recording.kinds import SMALL, KindsOfOp, OpType, kind_of_unit
+from tf_pfor.recording.kinds import KindsOfOp, OpType, kind_of_unit
 from tf_pfor.recording.nodes import Kind
+from tf_pfor.recording.operands import Operands
 
 _CONSTANTS = 1000  # integers that are kept as tensors
 
@@ -100,48 +100,32 @@ class Calls:
         """
         found: list[Any] = []
         lengths: list[int] = []
-        for x, is_list, is_alone in zip(given, op_type.lists, op_type.are_alone):
-            if is_list:
-                found += map(as_tensor, x)
-                lengths.append(len(x))
-                continue
-            if not isinstance(x, tf.Tensor):
-                x = as_tensor(x)
-                if is_alone and not isinstance(x, (tf.Tensor, float)):
-                    x = self._integers(x)
-            found.append(x)
-            lengths.append(-1)
+        operands: Operands | None = None
+        for k, (given_x, is_list) in enumerate(zip(given, op_type.lists)):
+            lengths.append(len(given_x) if is_list else -1)
+            for x in given_x if is_list else (given_x,):
+                if not isinstance(x, tf.Tensor):
+                    if not op_type.is_sure(k, x, given):
+                        operands = operands or Operands(op_type, given)
+                        x = operands.made(k, x)
+                    if op_type.are_alone[k] and not isinstance(x, (tf.Tensor, float)):
+                        x = self._integers(x, op_type.dtypes[k])
+                elif operands:
+                    operands.read(k, x)
+                found.append(x)
         return found, lengths
 
-    def _integers(self, x: Nest) -> Any:
+    def _integers(self, x: Nest, dtype: tf.DType | None) -> Any:
         """A tensor of integers that were given as Python's or NumPy's; other things stay."""
         array = np.asarray(x)
         if array.dtype.kind != "i":
             return x
-        key = type(x), array.dtype, array.shape, array.tobytes()
+        key = type(x), dtype, array.dtype, array.shape, array.tobytes()
         if key not in self._constants:
             if len(self._constants) >= _CONSTANTS:
                 self._constants.clear()
-            self._constants[key] = tf.constant(x)
+            self._constants[key] = tf.constant(x, dtype)
         return self._constants[key]
-
-
-def as_tensor(x: Nest) -> Any:
-    """An input of an op as a tensor, if it is one or holds one; else as it was given."""
-    if isinstance(x, tf.Variable):
-        return tf.convert_to_tensor(x)
-    if isinstance(x, tf.Tensor):
-        return x
-    if isinstance(x, (list, tuple)):
-        items = nests.flatten(x)
-        if any(isinstance(item, tf.Tensor) for item in items):
-            return tf.stack(x)
-        if not any(isinstance(item, np.ndarray) for item in items):
-            return x
-        x = np.asarray(x)
-    if hasattr(x, "__tf_tensor__") or (isinstance(x, np.ndarray) and x.size > SMALL):
-        return tf.convert_to_tensor(x)
-    return x
 
 
 def hashable(attrs: tuple[Any, ...]) -> Any:

@@ -126,8 +126,7 @@ def joined(items: Sequence[Any]) -> tf.Tensor:
             places.append((TENSORS, len(tensors), None))
             tensors.append(x)
             continue
-        ran = x.node.ran
-        assert ran is not None
+        ran = x.node.run()
         row = None if ran.is_single else x.node.row
         places.append((numbers.setdefault(ran, len(numbers)), x.index, row))
     rans = list(numbers)

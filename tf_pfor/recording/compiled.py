@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 import time
@@ -13,7 +12,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _eager_ops
-from tf_pfor.core.nests import Nest
+from tf_pfor.recording.errors import with_text
 from tf_pfor.recording.nodes import Kind
 
 _SMALL = 4096  # elements of a tensor
@@ -123,7 +122,17 @@ def _results(
 
 
 def _sum(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The sum in the order of eager AddN; in a graph AddN begins with a buffer that is free."""
+    """The sum in the order of eager AddN; in a graph AddN begins with a buffer that is free.
+
+    Its kernel adds the first two to nine tensors, and then the sums of eight more.
+    """
+    first = len(tensors) % 8
+    first = first if first > 1 else first + 8
+    groups = [tensors[:first], *[tensors[k : k + 8] for k in range(first, len(tensors), 8)]]
+    return _chain([_chain(group) for group in groups])
+
+
+def _chain(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     return functools.reduce(lambda a, b: tf.raw_ops.AddV2(x=a, y=b), tensors)
 
 
@@ -142,21 +151,30 @@ def one_by_one(path: Sequence[Call], inputs: Sequence[tf.Tensor], results: list[
         given = [results[k] if k >= 0 else inputs[~k] for k in call.reads]
         assert call.kind is not None
         try:
-            results += call.kind.run(*given)
+            made = call.kind.run(*given)
+            if not _is_as_traced(made, call.kind):
+                made = _traced(call.kind, given)
+            results += made
         except Exception as error:
             raise with_line(error, call.kind.name, call.line) from error
 
 
+def _is_as_traced(made: Sequence[tf.Tensor], kind: Kind) -> bool:
+    """Whether results are as many as in a graph; a gradient may have other ones eagerly."""
+    return kind.results is not None and len(made) == len(kind.results)
+
+
+def _traced(kind: Kind, given: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The results of a call, as a graph has them."""
+    traced = tf.function(kind.run, autograph=False).get_concrete_function(*given)
+    return list(traced(*given))
+
+
 def with_line(error: Exception, name: str, line: str) -> Exception:
     """The error of a call, with the line where the user made the call."""
-    text = f"{name} was called in {line}, in tf_pfor.lazy: it runs later than it is called."
-    found: Nest = error
-    if isinstance(error, tf.errors.OpError):
-        with contextlib.suppress(TypeError):
-            return type(found)(found.node_def, found.op, f"{found.message}\n{text}")
-    if hasattr(found, "add_note"):
-        found.add_note(text)
-    return error
+    return with_text(
+        error, f"{name} was called in {line}, in tf_pfor.lazy: it runs later than it is called."
+    )
 
 
 def nothing_was_written(path: Sequence[Call], error: Exception) -> bool:

@@ -201,6 +201,8 @@ def _numbers_as_tensors(
         for _ in range(1 if length < 0 else length):
             x = next(supply)
             if type(x) not in (int, float):
+                if type(x) is bool and facts.type_attrs[argument]:
+                    return None  # its dtype is bool only if no other input has another one
                 found.append(x)
             elif facts.are_alone[argument] or not facts.type_attrs[argument]:
                 if type(x) is float:

@@ -14,7 +14,7 @@ from tf_pfor import _tf
 from tf_pfor._tf import _eager_ops
 from tf_pfor.core import nests
 from tf_pfor.core.accesses import ASSIGNMENTS, HARMLESS, QUERIES, READS
-from tf_pfor.core.errors import UnsupportedStateError
+from tf_pfor.core.errors import ArgumentTypeError, UnsupportedStateError
 from tf_pfor.core.facts import FACTS, Facts
 from tf_pfor.core.nests import Nest
 from tf_pfor.recording.nodes import Kind
@@ -22,6 +22,7 @@ from tf_pfor.recording.tensors import Deferred
 from tf_pfor.tracing.user_code import autographed
 
 SMALL = 64  # elements of an input whose value may decide on a shape
+SEEDS = "seed_generator"  # in names of variables and of a file of Keras
 _READS = READS | QUERIES
 _SURE = ASSIGNMENTS | frozenset(
     [
@@ -48,6 +49,7 @@ _SURE = ASSIGNMENTS | frozenset(
 )
 """Ops that fail for no values; ``FACTS`` does not say so, since nothing else asks."""
 
+_PLAIN = frozenset([int, float, bool, str, bytes, type(None)])
 _OF_INTEGERS = frozenset(
     ["Div", "FloorDiv", "FloorMod", "Mod", "Pow", "TruncateDiv", "TruncateMod"]
 )
@@ -65,7 +67,9 @@ class OpType:
       is_read: whether it reads a variable or a resource.
       is_stateful: whether calls of the same inputs differ, or have an effect.
       is_single: whether it has one result, and no list of results.
+      is_silent: whether it has no result, and no list of results.
       type_attrs: for each input, the attribute of its dtype; "" or None where it has none.
+      dtypes: for each input, the dtype that the op fixes; None where it fixes none.
       count: the number of inputs; a list counts as one.
       has_lists: whether an input is a list.
     """
@@ -76,9 +80,22 @@ class OpType:
     is_read: bool
     is_stateful: bool
     is_single: bool
+    is_silent: bool
     type_attrs: tuple[str | None, ...]
+    dtypes: tuple[tf.DType | None, ...]
     count: int
     has_lists: bool
+
+    def is_sure(self, k: int, x: Nest, given: tuple[Any, ...]) -> bool:
+        """Whether the input number k is a Python value, whose dtype no later input decides."""
+        return type(x) in _PLAIN and (
+            self.are_alone[k]
+            or (
+                k > 0
+                and self.type_attrs[k] == self.type_attrs[k - 1]
+                and isinstance(given[k - 1], tf.Tensor)
+            )
+        )
 
     def opened(self, given: tuple[Any, ...], lengths: list[Any]) -> list[Any]:
         """The inputs with lists opened; the lengths of the lists are added to ``lengths``."""
@@ -106,7 +123,9 @@ def op_type_of(name: str) -> OpType | None:
         name in _READS,
         schema.is_stateful and name not in _READS,
         schema.num_outputs == 1,
+        schema.num_outputs == 0,
         tuple(attrs),
+        tuple(arg.dtype for arg in schema.inputs),
         len(attrs),
         any(arg.is_list for arg in schema.inputs),
     )
@@ -160,7 +179,7 @@ class KindsOfOp:
         varying = [inputs[i] for i in self.varying]
         call = self._call(inputs, self._fixed)
         results = in_a_graph(call, varying)
-        pack = _first if self.op_type.is_single else _all_or_none
+        pack = _first if self.op_type.is_single else _none if self.op_type.is_silent else list
         attrs = _eager_ops.attributes_of(results[0].op) if results else ()
         dtypes = [x.dtype for x in results[0].op.inputs] if results else []
         return Kind(
@@ -303,22 +322,25 @@ def kind_of_unit(
         filled = [next(supply) if t else x for x, t in zip(held, are_tensors)]
         args, kwargs = nests.to_user(nests.pack(empty, filled))
         found = nests.from_user(converted(*args, **kwargs))
-        form[:] = [nests.skeleton(found)]
-        return [tf.convert_to_tensor(x) for x in nests.flatten(found)]
+        leaves = nests.flatten(found)
+        form[:] = nests.skeleton(found), [x is None for x in leaves]
+        return [_returned(name, x) for x in leaves if x is not None]
 
     specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
     if is_plain:
         results = _known_specs(in_a_graph(call, inputs))
-        pack = _packer(form[0])
+        pack = _packer(*form)
         return Kind(name, call, specs, results, pack, may_share=True, may_fail=False)
     with _eager_ops.caught(None):
         whole = tf.function(call, autograph=False)
         traced = whole.get_concrete_function(*specs)
     effects = _effects(traced.graph)
     if "writes" in effects:
-        raise UnsupportedStateError(
-            f"{name} writes a variable or a resource inside of batched(), where examples have no "
-            "order. Write it after the call, from what the function returns."
+        raise write_refused(name, draws=any(SEEDS in v.name for v in traced.graph.variables))
+    if not traced.outputs and any(form[1]):
+        raise ArgumentTypeError(
+            f"{name} returns no tensor inside of batched(), where it would do nothing. Return a "
+            "tensor from it, or call it outside."
         )
     results = _known_specs(traced.outputs)
     return Kind(
@@ -326,10 +348,29 @@ def kind_of_unit(
         whole,
         specs,
         results,
-        _packer(form[0]),
+        _packer(*form),
         may_share=not effects,
         handles=[v.handle for v in traced.graph.trainable_variables],
         graph=traced.graph,
+    )
+
+
+def write_refused(name: str, *, draws: bool) -> UnsupportedStateError:
+    """The error of an op or a function that writes a variable.
+
+    Args:
+      name: its name.
+      draws: whether the variable is the state of a seed generator of Keras.
+    """
+    advice = "Write it after the call, from what the function returns."
+    if draws:
+        advice = (
+            "It is the seed generator of a Keras layer that draws random numbers, as Dropout does "
+            "with training=True. Use an op in place of the layer, such as tf.nn.dropout."
+        )
+    return UnsupportedStateError(
+        f"{name} writes a variable or a resource inside of batched(), where examples have no "
+        f"order. {advice}"
     )
 
 
@@ -362,13 +403,32 @@ def _first(found: list[Any]) -> Any:
     return found[0]
 
 
-def _all_or_none(found: list[Any]) -> Any:
-    return found or None
+def _none(found: list[Any]) -> None:
+    """The result of an op that has none."""
 
 
-def _packer(skeleton: Nest) -> Callable[[list[Any]], Any]:
-    """A function that puts leaves into a nest."""
+def _returned(name: str, x: Nest) -> tf.Tensor:
+    """A result of a Python function as a tensor."""
+    try:
+        return tf.convert_to_tensor(x)
+    except (TypeError, ValueError) as why:
+        raise ArgumentTypeError(
+            f"{name} returns {x!r}, which is no tensor. Inside of batched() it may return a nest "
+            "of tensors, numbers and None."
+        ) from why
+
+
+def _packer(skeleton: Nest, absent: Sequence[bool]) -> Callable[[list[Any]], Any]:
+    """A function that puts leaves into a nest; ``absent``: true for leaves that are None."""
     cls = type(skeleton)
+    if any(absent):
+
+        def pack(leaves: list[Any]) -> Any:
+            supply = iter(leaves)
+            whole = [None if is_none else next(supply) for is_none in absent]
+            return nests.to_user(nests.pack(skeleton, whole))
+
+        return pack
     if skeleton is None:
         return _first
     if cls in (tuple, list) and all(x is None for x in skeleton):

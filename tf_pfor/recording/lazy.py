@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import threading
+import types
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
@@ -13,6 +15,7 @@ import tensorflow as tf
 from tf_pfor._tf import _eager_ops
 from tf_pfor.core.errors import ArgumentTypeError
 from tf_pfor.core.nests import Nest
+from tf_pfor.recording.errors import checked
 from tf_pfor.recording.lazy_tensors import Lazy
 from tf_pfor.recording.program import Program
 from tf_pfor.recording.traces import Traces
@@ -60,17 +63,18 @@ def lazy(fn: Callable[..., Any] | None = None, *, jit_compile: bool = False) -> 
         do not fail for values that are out of range. What XLA cannot compile runs without it.
 
     Returns:
-      A function as ``fn``, or a context. Both do nothing in a ``tf.function`` and in
-      ``tf_pfor.batched``.
+      A function as ``fn``, or a context. A context may be used again, and may decorate a function.
+      Both do nothing in a ``tf.function`` and in ``tf_pfor.batched``.
 
     Raises:
-      ArgumentTypeError: ``fn`` is no function.
+      ArgumentTypeError: ``fn`` is no function, or a generator function, or ``jit_compile`` is no
+        bool.
     """
+    if type(jit_compile) is not bool:
+        raise ArgumentTypeError(f"jit_compile must be True or False, found {jit_compile!r}.")
     if fn is None:
-        return _recording(jit=jit_compile)
-    if not callable(fn):
-        raise ArgumentTypeError(f"fn must be a function, found {fn!r}.")
-    called = fn
+        return _Scope(jit=jit_compile)
+    called = checked(fn, "a function", "Decorate the function that uses what it yields.")
 
     @functools.wraps(fn, updated=())
     def recorded(*args: object, **kwargs: object) -> Any:
@@ -79,6 +83,35 @@ def lazy(fn: Callable[..., Any] | None = None, *, jit_compile: bool = False) -> 
         return _made(found)
 
     return recorded
+
+
+class _Scope:
+    """A context that may be entered again: inside of itself, and in other threads."""
+
+    def __init__(self, *, jit: bool) -> None:
+        self._jit = jit
+        self._open: dict[int, list[contextlib.AbstractContextManager[None]]] = {}  # by thread
+
+    def __enter__(self) -> None:
+        recording = _recording(jit=self._jit)
+        recording.__enter__()
+        self._open.setdefault(threading.get_ident(), []).append(recording)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        mine = self._open[threading.get_ident()]
+        last = mine.pop()
+        if not mine:
+            del self._open[threading.get_ident()]
+        last.__exit__(kind, error, trace)
+
+    def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """The function as ``lazy`` decorates it."""
+        return lazy(fn, jit_compile=self._jit)
 
 
 @contextlib.contextmanager

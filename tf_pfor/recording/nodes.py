@@ -12,6 +12,7 @@ import tensorflow as tf
 from tf_pfor._tf import _eager_ops
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import NotVectorizableError
+from tf_pfor.recording.errors import with_text
 from tf_pfor.recording.tensors import Deferred
 
 
@@ -126,6 +127,9 @@ class Node:
       results: its results, as the function sees them. An equal call has the same ones.
       ran: the calls that it ran with, None before that.
       row: its number among them.
+      example: the example that made the call first.
+      line: the user's line, if the call may fail.
+      failure: its error, or the error of a call whose result it reads.
     """
 
     kind: Kind
@@ -136,19 +140,58 @@ class Node:
     results: list[Recorded] = dataclasses.field(default_factory=list)
     ran: Ran | None = None
     row: int = 0
+    example: int = 0
+    line: str = ""
+    failure: Failure | None = None
+
+    def run(self) -> Ran:
+        """The calls that it ran with; all that was recorded runs now.
+
+        Raises:
+          Exception: the call has failed, or one whose result it reads.
+        """
+        if self.ran is None and self.failure is None:
+            self.wait()
+        if self.failure is not None:
+            raise self.failure.raised()
+        assert self.ran is not None
+        return self.ran
 
     def value(self, index: int) -> tf.Tensor:
         """A result of this call."""
-        if self.ran is None:
-            self.wait()
-        assert self.ran is not None
-        made = self.ran.results[index]
-        if self.ran.is_single:
+        ran = self.run()
+        made = ran.results[index]
+        if ran.is_single:
             return made
         if _eager_ops.catcher() is None:
             return made[self.row]
         with _eager_ops.caught(None):  # the row is read, not recorded
             return made[self.row]
+
+
+class Failure:
+    """The error of a recorded call.
+
+    Attributes:
+      node: the call.
+      is_known: whether an example that asked for the value has got the error.
+    """
+
+    def __init__(self, node: Node, error: Exception) -> None:
+        self.node = node
+        self.is_known = False
+        self._error = error
+
+    def raised(self) -> Exception:
+        """An error to raise, with the line of the call."""
+        self.is_known = True
+        node = self.node
+        place = f" in {node.line}" if node.line else ""
+        return with_text(
+            self._error,
+            f"{node.kind.name} was called{place}, in tf_pfor.batched: it runs later than it is "
+            "called.",
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -210,7 +253,7 @@ class Recorded(Deferred):
     def _capture_as_const(self, name: str | None) -> NoReturn:
         raise NotVectorizableError(
             f"a function that is traced inside of batched() captures {self!r}. Pass it as an "
-            "argument, or put the function that traces (as tape.jacobian does) into a tf_pfor.cell."
+            "argument, or put the function that traces into a tf_pfor.cell."
         )
 
     def __tf_tensor__(self, dtype: tf.DType | None = None, name: str | None = None) -> tf.Tensor:
@@ -242,8 +285,7 @@ class Recorded(Deferred):
         Args:
           runs: the runs of other values that were made alone.
         """
-        ran = self.node.ran
-        assert ran is not None
+        ran = self.node.run()
         key = ran, self.index
         if key not in runs:
             runs[key] = Ran([ran.results[self.index]], ran.count, ran.is_single)
@@ -252,9 +294,7 @@ class Recorded(Deferred):
 
     def tensor(self, asked: str) -> tf.Tensor:
         """The value: what was recorded for all examples so far runs now."""
-        if self.node.ran is None:
-            self.node.wait()
-        if self.node.ran and not hasattr(self.node.ran.results[self.index], "numpy"):
+        if not hasattr(self.node.run().results[self.index], "numpy"):
             raise NotVectorizableError(
                 f"the function that is batched asks for the value of {self!r}, but batched() is "
                 "called in a tf.function, where no values are known. Call it outside, or put the "
@@ -280,10 +320,7 @@ def results_of(node: Node) -> list[Recorded]:
         return node.results
     specs, forms = node.kind.results, node.kind.forms
     if specs is None or forms is None:  # only a run shows the shapes
-        if node.ran is None:
-            node.wait()
-        assert node.ran is not None
-        specs = [tf.TensorSpec(x.shape, x.dtype) for x in node.ran.results]
+        specs = [tf.TensorSpec(x.shape, x.dtype) for x in node.run().results]
         forms = _forms(specs)
     found = enumerate(zip(specs, forms))
     node.results = [Recorded(node, i, spec, form) for i, (spec, form) in found]

@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.recording.columns import TENSORS, Column, Place, column_of, read
-from tf_pfor.recording.nodes import Kind, Node, Ran, Recorded
+from tf_pfor.recording.errors import OF_VALUES
+from tf_pfor.recording.nodes import Failure, Kind, Node, Ran, Recorded, values
 from tf_pfor.recording.schedule import Schedule, batches
 
 KEPT = 16  # plans of one batched function
@@ -152,18 +153,64 @@ class Plans:
         return plan
 
 
-def execute(nodes: Sequence[Node], schedule: Schedule, plans: Plans) -> int:
-    """Runs recorded calls; returns how many times something ran."""
+def execute(
+    nodes: Sequence[Node], schedule: Schedule, plans: Plans, failures: list[Failure]
+) -> int:
+    """Runs recorded calls; returns how many times something ran.
+
+    Args:
+      nodes: the calls.
+      schedule: the order in which they run.
+      plans: the plans that are kept.
+      failures: the failures so far, to which new ones are added.
+    """
+    if failures:
+        nodes = _that_may_run(nodes)
     structure = Structure(nodes)
     plan = plans.of(structure, schedule)
     rans = structure.rans
-    for step in plan:
-        ran = step.run(rans, structure.tensors)
+    for k, step in enumerate(plan):
+        try:
+            ran = step.run(rans, structure.tensors)
+        except OF_VALUES:  # whose error is it?
+            left = [nodes[number] for later in plan[k:] for number in later.members]
+            return k + _one_by_one(left, failures)
         rans.append(ran)
         for row, number in enumerate(step.members):
             node = nodes[number]
             node.ran, node.row = ran, row
     return len(plan)
+
+
+def _that_may_run(nodes: Sequence[Node]) -> list[Node]:
+    """The calls that read no result of a call that has failed, with new numbers."""
+    found: list[Node] = []
+    for node in nodes:
+        node.failure = _failure_before(node)
+        if node.failure is None:
+            node.number = len(found)
+            found.append(node)
+    return found
+
+
+def _failure_before(node: Node) -> Failure | None:
+    """The failure of a call whose result a call reads."""
+    failures = (x.node.failure for x in node.inputs if isinstance(x, Recorded))
+    return next((failure for failure in failures if failure is not None), None)
+
+
+def _one_by_one(nodes: Sequence[Node], failures: list[Failure]) -> int:
+    """Runs each call for itself, so that the error of one is no error of another."""
+    for node in nodes:
+        node.failure = _failure_before(node)
+        if node.failure is not None:
+            continue
+        try:
+            node.ran = Ran(node.kind.run(*values(node.inputs)), 1, True)
+        except OF_VALUES as error:
+            node.failure = Failure(node, error)
+            failures.append(node.failure)
+    return len(nodes)
 
 
 def _plan(structure: Structure, schedule: Schedule) -> list[Step]:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED, EagerTensor
 from tf_pfor._tf._stacks import caller
+from tf_pfor.core.nests import Nest
 from tf_pfor.recording.compiled import nothing_was_written, one_by_one, with_line
 from tf_pfor.recording.following import CUT, EAGERLY, ByValue, Recording, found, step_of, value_of
 from tf_pfor.recording.forms import opened
@@ -20,6 +21,7 @@ from tf_pfor.recording.gradients import follow_op
 from tf_pfor.recording.kinds import KindsOfOp, OpType, op_type_of
 from tf_pfor.recording.lazy_tensors import KeepsLazy, Lazy
 from tf_pfor.recording.nodes import Kind
+from tf_pfor.recording.operands import without_numpy
 from tf_pfor.recording.traces import Step, Traces
 
 SHORT: Final = 128  # calls of a trace that is not cut at its first line
@@ -45,6 +47,7 @@ class Program(Recording, KeepsLazy):
         self._lock = threading.RLock()
         self._thread = _eager_ops.thread_state()
         self._devices = {"", None, _eager_ops.only_device()}  # choices that change nothing
+        self._late: Exception | None = None  # an error that another thread has met
         self._begin()
 
     def _begin(self) -> None:
@@ -54,6 +57,7 @@ class Program(Recording, KeepsLazy):
         self._known: dict[int, Any] = {}
         self._made: list[weakref.ref[Lazy]] = []
         self._marks: dict[str, set[str]] = {}
+        self._handles: dict[int, bool] = {}  # of variables, and whether the trace writes them
 
     # -----------------------------------------------------------------------
     # What a thread catches
@@ -124,9 +128,10 @@ class Program(Recording, KeepsLazy):
         name = getattr(called, "__name__", "a function")
         try:
             found = self._function(called, name, args, kwargs)
-        except Exception:  # TensorFlow says what is wrong with the call
+        except Exception:  # TensorFlow says what is wrong with the arguments
             found = None
         if found is not None:
+            _eager_ops.meet(_captured(found[0]), writes=False)
             return self._unit(*found)
         self.cut(name)
         return PASSED
@@ -145,9 +150,10 @@ class Program(Recording, KeepsLazy):
             self.kinds[key] = others, True  # their ids stay theirs
         if before is None or not before[-1]:
             return None
-        kind, tensors, _ = self.kind_of_unit(called, name, called, args, kwargs)
-        if kind.may_share and kind.results:
-            return kind, tensors
+        with contextlib.suppress(Exception):  # it has an effect, returns no tensors, or fails
+            kind, tensors, _ = self.kind_of_unit(called, name, called, args, kwargs)
+            if kind.may_share and kind.results:
+                return kind, tensors
         self.kinds[key] = *before[:-1], False
         return None
 
@@ -156,6 +162,18 @@ class Program(Recording, KeepsLazy):
 
     def accessed(self, variable: tf.Variable) -> None:
         """Tapes hear of it from TensorFlow."""
+
+    def meets(self, handles: Sequence[int], *, writes: bool) -> None:
+        """Runs what was recorded before another thread uses variables that it uses, too."""
+        found = [self._handles[k] for k in handles if k in self._handles]
+        if any(is_written or writes for is_written in found):
+            try:
+                self.cut("a variable that another thread uses")
+            except Exception as error:  # it belongs to this program, not to the other thread
+                self._late = error
+
+    def tape(self, tape: object, method: str) -> None:
+        """Tapes of this thread see recorded values."""
 
     def runs(self, name: str, inputs: Sequence[Any]) -> Sequence[Any]:
         """Runs what was recorded, so that what runs by its name finds all values."""
@@ -168,8 +186,11 @@ class Program(Recording, KeepsLazy):
 
     def _other(self, facts: OpType, given: tuple[Any, ...]) -> Any:
         """Records an op with inputs that are arrays, variables or lists with tensors."""
-        inputs, lengths = self.inputs(facts, given)
-        inputs = [tf.constant(x) if type(x).__module__ == "numpy" else x for x in inputs]
+        try:
+            inputs, lengths = self.inputs(facts, given)
+        except Exception:  # the op itself has the error that users know
+            return self._run(facts.name, given)
+        inputs = list(map(without_numpy, inputs))
         known = (*_SIMPLE, Lazy, EagerTensor, int, float)
         if any(type(x) not in known for x in inputs):  # tensors of graphs, for example
             return self._run(facts.name, given)
@@ -255,10 +276,16 @@ class Program(Recording, KeepsLazy):
             x = items[k]
             if dtype is None:
                 self._known[id(x)] = self.traces.inputs[len(inputs)]
+                if x.dtype == tf.resource:
+                    self._handles.setdefault(x._id, False)
             else:
                 x = items[k] = self._number(x, dtype)
             inputs.append(x)
         self._step = step
+        if kind.writes:
+            self._handles |= {x._id: True for x in items if _is_handle(x)}
+        if kind.reads_variables:
+            self._handles = {x._id: False for x in _captured(kind)} | self._handles
         if step.is_single:
             made = Lazy(self, step.places[0], step.results[0])
             self._made.append(weakref.ref(made))
@@ -325,13 +352,14 @@ class Program(Recording, KeepsLazy):
         assert kind.gradient is not None
         if _eager_ops.catcher() is not self or not tf.executing_eagerly():
             return kind.gradient(wanted, *_values(args, kind.name, Lazy.followed))
-        if _eager_ops.is_taped():  # for derivatives of it, the ops in it are recorded one by one
-            return kind.gradient(wanted, *args)
-        pattern = wanted, tuple(dy is None for dy in args[2])
-        if pattern not in kind.gradients:
-            kind.gradients[pattern] = *_connected(kind.gradient, wanted), {}
-        fn, places, units = kind.gradients[pattern]
         given, results, slopes = args
+        # For derivatives of it, and where a graph keeps IndexedSlices that eager ops make dense.
+        if _eager_ops.is_taped() or any(isinstance(dy, tf.IndexedSlices) for dy in slopes):
+            return kind.gradient(wanted, *args)
+        pattern = wanted, tuple(dy is None for dy in slopes)
+        if pattern not in kind.gradients:
+            kind.gradients[pattern] = _connected(kind.gradient, wanted), {}
+        fn, units = kind.gradients[pattern]
         unit = units.get(None) if _are_alike(results, slopes) else None
         if unit is not None:
             made = self._unit(unit, [*given, *results, *[dy for dy in slopes if dy is not None]])
@@ -346,8 +374,7 @@ class Program(Recording, KeepsLazy):
             if _are_alike(results, slopes):
                 units[None] = unit
             made = self._unit(unit, tensors)
-        supply = dict(zip(places, made))
-        return [supply.get(k) for k in range(len(wanted))]
+        return [made.get(k) for k in range(len(wanted))]
 
     # -----------------------------------------------------------------------
     # Runs
@@ -369,6 +396,9 @@ class Program(Recording, KeepsLazy):
     def cut(self, reason: str) -> None:
         """Runs what was recorded, as far as somebody wants it."""
         with self._lock:
+            if self._late is not None:
+                late, self._late = self._late, None
+                raise late
             step, inputs, made = self._step, self._inputs, self._made
             if step is None:
                 return
@@ -387,6 +417,8 @@ class Program(Recording, KeepsLazy):
             with contextlib.ExitStack() as stack:
                 if not tf.executing_eagerly():
                     stack.enter_context(tf.init_scope())
+                if _eager_ops.thread_state().device_name not in self._devices:
+                    stack.enter_context(tf.device(None))  # another thread has chosen one
                 try:
                     self._execute(step, alive, inputs, line)
                 except BaseException as error:
@@ -438,16 +470,13 @@ class Program(Recording, KeepsLazy):
 
 def _connected(
     gradient: Callable[..., list[Any]], wanted: tuple[bool, ...]
-) -> tuple[Callable[..., list[Any]], list[int]]:
-    """A function of the gradients that are not None, and the numbers of their inputs."""
-    places: list[int] = []
+) -> Callable[..., dict[int, Any]]:
+    """A function of the gradients that are not None, by the numbers of their inputs."""
 
-    def connected(*args: Sequence[Any]) -> list[Any]:
-        made = gradient(wanted, *args)
-        places[:] = [k for k, x in enumerate(made) if x is not None]
-        return [x for x in made if x is not None]
+    def connected(*args: Sequence[Any]) -> dict[int, Any]:
+        return {k: x for k, x in enumerate(gradient(wanted, *args)) if x is not None}
 
-    return connected, places
+    return connected
 
 
 def _are_alike(results: Sequence[Any], slopes: Sequence[Any]) -> bool:
@@ -464,6 +493,15 @@ def _form(x: tf.Tensor, items: Sequence[Any]) -> Any:
         if other is x:
             return "again", k
     return _eager_ops.form_of_input(x)
+
+
+def _captured(kind: Kind) -> list[Any]:
+    """The handles that a function captures."""
+    return list(filter(_is_handle, getattr(kind.graph, "external_captures", ())))
+
+
+def _is_handle(x: Nest) -> bool:
+    return type(x) is EagerTensor and x.dtype == tf.resource
 
 
 def _lasting(error: BaseException) -> Exception:

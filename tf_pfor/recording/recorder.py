@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,15 +10,21 @@ import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED
+from tf_pfor._tf._stacks import caller, is_called_from
 from tf_pfor.core import nests
-from tf_pfor.core.errors import NotVectorizableError, UnsupportedStateError
+from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.recording.calls import Calls
 from tf_pfor.recording.forms import FOLLOWED, RESOURCE, form_of, name_of
 from tf_pfor.recording.gradients import follow
-from tf_pfor.recording.kinds import op_type_of
+from tf_pfor.recording.kinds import SEEDS, op_type_of, write_refused
 from tf_pfor.recording.nodes import Kind, Node, Recorded, results_of
 
 _WRITES = ("Assign", "Resource")
+_ADVICE = {
+    "stop_recording": "Put tf.stop_gradient around the values that it shall not follow.",
+    "reset": "Begin another tape after the call.",
+    "watch": "Watch tensors and variables before the call.",
+}
 
 
 class Recorder(Calls):
@@ -26,15 +33,18 @@ class Recorder(Calls):
     Attributes:
       nodes: the calls that have not run.
       variables: the trainable variables that the calls read: tapes watch them.
+      example: the number of the example that runs now.
     """
 
     def __init__(self, kinds: dict[Any, Any], wait: Callable[[], None]) -> None:
         super().__init__(kinds)
         self.nodes: list[Node] = []
         self.variables: dict[Any, tf.Variable] = {}
+        self.example = 0
         self._wait = wait
         self._made: list[Node] = []
         self._known: dict[Any, Node] = {}
+        self._tapes: weakref.WeakSet[Any] = weakref.WeakSet()  # those that the function begins
 
     # -----------------------------------------------------------------------
     # What a thread catches
@@ -58,10 +68,7 @@ class Recorder(Calls):
         if handles and facts.is_stateful:
             if is_known and not op_type.startswith(_WRITES):
                 return PASSED  # an iterator or the like, of this example alone
-            raise UnsupportedStateError(
-                f"{op_type} writes a variable or a resource inside of batched(), where examples "
-                "have no order. Write it after the call, from what the function returns."
-            )
+            raise write_refused(op_type, draws=is_called_from(f"{SEEDS}.py"))
         ids = [x._id for x in handles]  # counted up: no other tensor gets it
         kinds = self.kinds_of_op(facts, inputs, lengths, attrs, (*ids, *forms))
         kind = kinds.of(inputs)
@@ -103,6 +110,26 @@ class Recorder(Calls):
             )
         return inputs
 
+    def meets(self, handles: Sequence[int], *, writes: bool) -> None:
+        """Variables are read when what was recorded runs, and not written."""
+
+    def tape(self, tape: object, method: str) -> None:
+        """Refuses what a tape around the call cannot do for one example."""
+        if not method:
+            self._tapes.add(tape)
+        elif "jacobian" in method and tape in self._tapes and _eager_ops.catcher() is self:
+            raise NotVectorizableError(
+                f"{method}() of a tape inside of batched() traces a function, which cannot be "
+                "recorded. Put the tape, and what it follows, into a tf_pfor.cell."
+            )
+        elif tape not in self._tapes:
+            name = type(tape).__name__
+            raise NotVectorizableError(
+                f"{method}() of a {name} inside of batched(), where the {name} is around the call. "
+                "It sees the ops of all examples later, and together. "
+                + _ADVICE.get(method, f"Call {method}() after the call of batched().")
+            )
+
     def forget(self) -> None:
         """Lets go of all calls. What they have made stays as long as a value of it does."""
         for node in self._made:
@@ -136,6 +163,9 @@ class Recorder(Calls):
                     depth = x.node.depth
             nodes = self.nodes
             node = self._known[key] = Node(kind, inputs, depth + 1, self._wait, len(nodes))
+            node.example = self.example
+            if kind.may_fail:
+                node.line = caller()
             nodes.append(node)
             self._made.append(node)
         results = node.results or results_of(node)
