@@ -143,3 +143,23 @@ def test_gradients_around(name):
     want = slope(lambda x, d: tf.stack([body((x[i], d[i], COUNTS[i])) for i in range(4)]))
     for one, other in zip(found, want, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_a_slice_of_a_trip_that_no_row_makes_may_be_out_of_range():
+    """A window that reaches past the edge is an error, but not of rows without trips."""
+    counts, begins = tf.constant([2, 0, 1, 0]), tf.constant([1, 10, 2, -20])
+
+    def body(row):
+        d, count, begin = row
+        with tf.GradientTape() as tape:
+            tape.watch(d)
+            total = tf.constant(0.0)
+            for _ in tf.range(count):
+                total += S(d[begin : begin + 2] ** 2)
+        return tape.gradient(total, d)
+
+    elems = (DENSE, counts, begins)
+    found = tf_pfor.vectorized_map(body, elems, warn=False)
+    want = np.zeros([4, 4], np.float32)
+    want[0, 1:3], want[2, 2:4] = 4.0 * DENSE[0, 1:3], 2.0 * DENSE[2, 2:4]
+    np.testing.assert_allclose(found, want, rtol=1e-5)

@@ -23,6 +23,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.regions import key
 from tf_pfor.core.report import Recorder
 from tf_pfor.core.values import Value, dims, is_static
+from tf_pfor.layouts import linear
 from tf_pfor.layouts.ragged import RowSize, is_ragged
 
 _INDEX = frozenset(["Add", "AddV2", "Cast", "Maximum", "Minimum", "Mul", "Neg", "Sub"])
@@ -94,8 +95,10 @@ def _may_move(op: tf.Operation) -> bool:
     """Whether an op makes a cut, or an index of one, and cannot fail."""
     if op.type == "Const" or op.type in _OF_SHAPES:
         return True
+    if op.type == "StridedSlice" and op.get_attr("shrink_axis_mask"):
+        return _is_inside(op)
     if op.type == "StridedSlice":
-        return not op.get_attr("shrink_axis_mask") or _is_inside(op)
+        return not _is_window(op)
     if op.type == "Range":
         return True
     return op.type in _INDEX and op.outputs[0].shape.rank == 0
@@ -106,6 +109,15 @@ def _is_inside(op: tf.Operation) -> bool:
     (size,) = op.inputs[0].shape if op.inputs[0].shape.rank == 1 else (None,)
     at = _tf.static_value(op.inputs[1])
     return size is not None and at is not None and at.size == 1 and -size <= int(at[0]) < size
+
+
+def _is_window(op: tf.Operation) -> bool:
+    """Whether a slice has one length in all rows: to reach past an edge is an error then."""
+    begins, ends = (linear.forms(t) for t in op.inputs[1:3])
+    if begins is None or ends is None:
+        return True
+    pairs = zip(begins.flat, ends.flat)
+    return any(a.known is None and b.plus(a, -1).known is not None for a, b in pairs)
 
 
 def _values(
