@@ -92,6 +92,8 @@ def read(call: Call, source: Value, tensor: tf.Tensor, lead: Sequence[Size] = ()
         return Value.stacked(tensor)
     if rows.are_shapes:
         return shape_value(call.emit, rows.items, tensor.dtype)
+    known = [size if isinstance(size, int) else None for size in rows.items]
+    tensor.set_shape([None, *[None] * len(lead), *known])  # a list in a list tells no rank
     return Ragged.from_padded(tensor, [*lead, *leading_sizes(rows)], call.op.outputs[-1])
 
 
