@@ -163,3 +163,21 @@ def test_a_slice_of_a_trip_that_no_row_makes_may_be_out_of_range():
     want = np.zeros([4, 4], np.float32)
     want[0, 1:3], want[2, 2:4] = 4.0 * DENSE[0, 1:3], 2.0 * DENSE[2, 2:4]
     np.testing.assert_allclose(found, want, rtol=1e-5)
+
+
+def test_a_slice_in_an_inner_map_stays_there():
+    """An inner map over a row is one map over all pairs: what it cuts is of a pair."""
+
+    def body(map_):
+        def run(row):
+            r, d, k = row
+            return trips(
+                lambda r, d, k, t, s: s + S(map_(lambda e: S(tf.sin(r[1:] * e * s)), r)), 2
+            )(r, d, k)
+
+        return run
+
+    elems = (ROWS, DENSE, COUNTS)
+    found = tf_pfor.vectorized_map(body(tf_pfor.vectorized_map), elems, warn=False)
+    want = [body(tf.map_fn)((ROWS[i], DENSE[i], COUNTS[i])) for i in range(4)]
+    np.testing.assert_allclose(found, want, rtol=1e-5)

@@ -164,6 +164,11 @@ def _remember(
     setattr(outer, _MAPS, (*getattr(outer, _MAPS, ()), inner))
 
 
+def is_in_map(op: tf.Operation) -> bool:
+    """Whether an op was made by a map in the body, which may become one map over pairs."""
+    return any(op in inner.operations for inner in getattr(op.graph, _MAPS, ()))
+
+
 def convert_op(op: tf.Operation, walker: Conversion) -> None:
     """Converts an op; if it is part of an inner map and has no converter, all of that map."""
     if op in getattr(op.graph, _LEFT, ()):  # nobody reads it, nor does it have an effect

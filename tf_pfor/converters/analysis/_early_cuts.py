@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -23,6 +22,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.regions import key
 from tf_pfor.core.report import Recorder
 from tf_pfor.core.values import Value, dims, is_static
+from tf_pfor.fallback.nested_maps import is_in_map
 from tf_pfor.layouts import linear
 from tf_pfor.layouts.ragged import RowSize, is_ragged
 
@@ -60,10 +60,8 @@ def _cuts(graph: tf.Graph, fixed: Collection[int]) -> Iterator[Cut]:
     """The cuts in a function, of inputs of which no trip changes those in ``fixed``."""
     same = _same(graph, fixed)
     for op in graph.get_operations():
-        for function, given in _functions(op):
-            inner = {i for i, t in enumerate(given) if key(t) in same}
-            if op.type in _tf.LOOPS:
-                inner &= pass_through(function)
+        for function in () if is_in_map(op) else _functions(op):
+            inner = _fixed(op, function, same)
             for cut in _cuts(function, inner) if inner else ():
                 yield cut.called_by(op, function)
         is_cut = op.type in ("Range", "StridedSlice") and key(op.outputs[0]) in same
@@ -77,18 +75,26 @@ def _same(graph: tf.Graph, fixed: Collection[int]) -> set[object]:
     found = {key(t) for i, t in enumerate(graph.inputs) if i in fixed and t.dtype not in handles}
     for op in graph.get_operations():
         if not op.control_inputs and _may_move(op) and all(key(t) in found for t in op.inputs):
-            found.update(map(key, op.outputs))
+            found.update(() if is_in_map(op) else map(key, op.outputs))
     return found
 
 
-def _functions(op: tf.Operation) -> list[tuple[Any, list[tf.Tensor]]]:
-    """The functions of a conditional, a call or a loop (its body), with their inputs outside."""
-    if op.type not in (*_tf.BRANCHES, *_tf.CALLS, *_tf.LOOPS):
-        return []
-    given = list(op.inputs)[int(op.type in _tf.BRANCHES) :]
+def _functions(op: tf.Operation) -> list[tf.Graph]:
+    """The functions of a conditional, a call or a loop (its body)."""
     if op.type in _tf.LOOPS:
-        return [(_tf.function_graph(op.graph, op.get_attr("body").name), given)]
-    return [(function, given) for function in _tf.functions_of(op)]
+        return [_tf.function_graph(op.graph, op.get_attr("body").name)]
+    return _tf.functions_of(op) if op.type in _tf.CONTAINERS else []
+
+
+def _given(op: tf.Operation) -> list[tf.Tensor]:
+    """The inputs of these functions, outside of them."""
+    return list(op.inputs)[int(op.type in _tf.BRANCHES) :]
+
+
+def _fixed(op: tf.Operation, function: tf.Graph, same: Collection[object]) -> set[int]:
+    """The inputs of a function that are ``same`` outside of it, and that no trip of it changes."""
+    fixed = {i for i, t in enumerate(_given(op)) if key(t) in same}
+    return fixed & pass_through(function) if op.type in _tf.LOOPS else fixed
 
 
 def _may_move(op: tf.Operation) -> bool:
@@ -133,18 +139,19 @@ def _values(
     """
     for i, value in given.items():
         walker.bind(graph.inputs[i], value)
-    mine = [(c, _value(walker, c.tensor)) for c in cuts if not c.calls]
-    found = [(c, v) for c, v in mine if v is not None]
     same = _same(graph, given)
+    mine = [c for c in cuts if not c.calls and key(c.tensor) in same]
+    values = [(c, _value(walker, c.tensor)) for c in mine]
+    found = [(c, v) for c, v in values if v is not None]
     for op, function in dict.fromkeys(c.calls[0] for c in cuts if c.calls):
-        outside = next(tensors for other, tensors in _functions(op) if other is function)
-        values = {i: _made(walker, t) for i, t in enumerate(outside) if key(t) in same}
-        known = {i: v for i, v in values.items() if v is not None}
+        outside = _given(op)
+        fixed = _fixed(op, function, same)
+        made = {i: _made(walker, outside[i]) for i in fixed}
+        known = {i: v for i, v in made.items() if v is not None}
         child = walker.enter(walker.loop, walker.emit, walker.recorder)
         child.settings, child.entered_by = walker.settings, op
         inner = [c.inside for c in cuts if c.is_in(op, function)]
-        made = _values(child, function, known, inner)
-        found += [(c.called_by(op, function), v) for c, v in made]
+        found += [(c.called_by(op, function), v) for c, v in _values(child, function, known, inner)]
     return found
 
 
