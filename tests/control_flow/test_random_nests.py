@@ -4,8 +4,8 @@ import pytest
 
 from tools.nested.outcome import outcome
 
-NESTS = (0, 1, 6, 7, 12, 50016)
-MAPS = (0, 1, 5, 6, 10, 60036)
+NESTS = (0, 1, 6, 7, 12, 50016, 520098, 520133)
+MAPS = (0, 1, 5, 6, 10, 60036, 600137)
 
 
 @pytest.mark.parametrize(
