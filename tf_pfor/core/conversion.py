@@ -28,6 +28,15 @@ class Failed(Exception):  # noqa: N818
     """Internal: an op, or one that it depends on, could not be converted; the recorder says why."""
 
 
+MAPS = "_tf_pfor_maps"
+"""The attribute of the graph of a body that has the maps in it, each with its ``operations``."""
+
+
+def is_in_map(op: tf.Operation) -> bool:
+    """Whether an op was made by a map in the body, which may become one map over pairs."""
+    return any(op in inner.operations for inner in getattr(op.graph, MAPS, ()))
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cut:
     """A tensor of a function that is made before a loop around it.

@@ -19,7 +19,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor.core.collectives import has_collective
-from tf_pfor.core.conversion import Conversion
+from tf_pfor.core.conversion import MAPS, Conversion
 from tf_pfor.core.emit import Dim, Emitter
 from tf_pfor.core.errors import CannotVectorize, NotVectorizableError
 from tf_pfor.core.loop import Loop
@@ -33,7 +33,6 @@ from tf_pfor.layouts.ragged import Ragged, RowSize
 from tf_pfor.layouts.row_sizes import RowSizes, Size
 
 # Attributes of the graph of the outer body: its inner maps, and the ops of attempts that failed.
-_MAPS = "_tf_pfor_maps"
 _LEFT = "_tf_pfor_left"
 
 
@@ -161,12 +160,7 @@ def _remember(
     inner = InnerMap(
         tuple(inputs), outputs, tuple(body.operations), own, of_outer(n), settings, changes
     )
-    setattr(outer, _MAPS, (*getattr(outer, _MAPS, ()), inner))
-
-
-def is_in_map(op: tf.Operation) -> bool:
-    """Whether an op was made by a map in the body, which may become one map over pairs."""
-    return any(op in inner.operations for inner in getattr(op.graph, _MAPS, ()))
+    setattr(outer, MAPS, (*getattr(outer, MAPS, ()), inner))
 
 
 def convert_op(op: tf.Operation, walker: Conversion) -> None:
@@ -215,9 +209,9 @@ _SIZES = ("Cast", "Const", "Shape", "Size")
 
 def _is_joined(inner: InnerMap, op: tf.Operation, walker: Conversion) -> bool:
     """Whether an inner map became one over pairs, which is tried once."""
-    if not walker.memo[_MAPS, inner]:
+    if not walker.memo[MAPS, inner]:
         return False
-    walker.memo[_MAPS, inner] = made = _joined(inner, walker)
+    walker.memo[MAPS, inner] = made = _joined(inner, walker)
     if made:
         why = "a map in a map: one over all pairs of iterations"
         walker.recorder.add(op, Outcome.VECTORIZED, why)
@@ -238,9 +232,9 @@ def _map_of(op: tf.Operation, walker: Conversion) -> InnerMap | None:
     """The inner map that an op is part of, if pairs may be tried in its place."""
     if walker.inner_map is not None:
         return None
-    for inner in getattr(op.graph, _MAPS, ()):
+    for inner in getattr(op.graph, MAPS, ()):
         if op in inner.operations:
-            key = (_MAPS, inner)
+            key = (MAPS, inner)
             if key not in walker.memo:
                 walker.memo[key] = _is_closed(inner) and _is_apart(inner)
             return inner if walker.memo[key] else None

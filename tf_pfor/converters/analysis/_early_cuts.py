@@ -17,12 +17,11 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._loop_graphs import pass_through
 from tf_pfor.core.call import Call
-from tf_pfor.core.conversion import Conversion, Cut, Failed
+from tf_pfor.core.conversion import Conversion, Cut, Failed, is_in_map
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.regions import key
 from tf_pfor.core.report import Recorder
 from tf_pfor.core.values import Value, dims, is_static
-from tf_pfor.fallback.nested_maps import is_in_map
 from tf_pfor.layouts import linear
 from tf_pfor.layouts.ragged import RowSize, is_ragged
 
