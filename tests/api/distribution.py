@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_pfor
+from tests.devices import run_on_two_replicas
 from tf_pfor import psum, vmap
 
 RNG = np.random.default_rng(0)
@@ -207,16 +208,5 @@ CHECKS = [
 ]  # fmt: skip
 
 
-def main():
-    """Prints the name of each check that holds, or fails."""
-    (cpu,) = tf.config.list_physical_devices("CPU")
-    two = [tf.config.LogicalDeviceConfiguration()] * 2
-    tf.config.set_logical_device_configuration(cpu, two)
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    for check in CHECKS:
-        check(strategy)
-        print(check.__name__, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    run_on_two_replicas(CHECKS)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.api.distribution import close, refused, rows
+from tests.devices import run_on_two_replicas
 from tf_pfor import psum, vmap
 
 
@@ -247,20 +248,5 @@ CHECKS = [
 ]  # fmt: skip
 
 
-def main():
-    """Prints the name of each check that holds; of the others it prints what is wrong."""
-    (cpu,) = tf.config.list_physical_devices("CPU")
-    two = [tf.config.LogicalDeviceConfiguration()] * 2
-    tf.config.set_logical_device_configuration(cpu, two)
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    for check in CHECKS:
-        try:
-            check(strategy)
-        except Exception as why:  # the other checks run
-            print(f"{check.__name__}() failed: {why}"[:2000].replace("\n", " "), flush=True)
-        else:
-            print(check.__name__, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    run_on_two_replicas(CHECKS)

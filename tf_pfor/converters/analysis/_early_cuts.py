@@ -50,7 +50,7 @@ def of_loop(call: Call, graph: tf.Graph, args: Sequence[Value]) -> list[tuple[Cu
     return list(known.items())
 
 
-def inherited(call: Call, function: tf.Graph, _: Sequence[Value] = ()) -> list[tuple[Cut, Value]]:
+def inherited(call: Call, function: tf.Graph) -> list[tuple[Cut, Value]]:
     """The cuts in one function of an op that were made before a loop around the op."""
     return [(c.inside, v) for c, v in call.walker.early.items() if c.is_in(call.op, function)]
 

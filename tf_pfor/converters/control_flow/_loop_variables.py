@@ -13,12 +13,20 @@ from tf_pfor.converters.control_flow._accumulators import Accumulator
 from tf_pfor.converters.control_flow._ragged_carries import RaggedCarry
 from tf_pfor.converters.control_flow._repeated_pushes import Repeats
 from tf_pfor.converters.control_flow._subgraphs import SOME_SIZES, Region
-from tf_pfor.converters.control_flow._trials import full_shape
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import ConversionError
 from tf_pfor.core.stacked_lists import rows_of
-from tf_pfor.core.values import Layout, Shape, Unstacked, Value, dims, is_static, known_dims
+from tf_pfor.core.values import (
+    Layout,
+    Shape,
+    Unstacked,
+    Value,
+    dims,
+    full_shape,
+    is_static,
+    known_dims,
+)
 
 # Elements of an item from which on an array is stored by row.
 _WIDE = 32

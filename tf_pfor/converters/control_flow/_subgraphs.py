@@ -117,7 +117,8 @@ class Region:
     ) -> Conversion:
         walker = self.call.enter(loop, emit, is_trial=is_trial)
         walker.entered_by = self.call.op
-        for placeholder, value in zip(self.graph.inputs, args):
+        given = self.graph.inputs
+        for placeholder, value in zip(given, args[: len(given)], strict=True):
             walker.bind(placeholder, value)
         for cut, (place, _) in self.early.items():
             walker.take_over(cut, args[place])
@@ -132,8 +133,8 @@ class Region:
           args: the inputs.
           is_loop: whether it is the body of a loop, whose trips would cut them again and again.
         """
-        found, graph = [*args], self.graph
-        for cut, value in (of_loop if is_loop else inherited)(self.call, graph, args):
+        call, graph, found = self.call, self.graph, [*args]
+        for cut, value in of_loop(call, graph, args) if is_loop else inherited(call, graph):
             self.early[cut] = len(found), value
             found.append(value)
         return found
