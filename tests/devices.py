@@ -11,7 +11,7 @@ of_cpus = pytest.mark.skipif(HAS_GPU, reason="what is done so on CPUs only")
 
 
 def run_on_two_replicas(checks):
-    """Prints the name of each check that holds on two virtual CPUs; on stderr what is wrong with others.
+    """Prints the name of each check that holds on two virtual CPUs, and other errors on stderr.
 
     TensorFlow makes its devices once in a process, so checks run in a process of their own.
     """
