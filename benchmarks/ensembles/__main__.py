@@ -35,6 +35,21 @@ def conv() -> keras.Model:
     )
 
 
+def cnn() -> keras.Model:
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input([28, 28, 1]),
+            layers.Conv2D(16, 3, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Conv2D(32, 3, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Flatten(),
+            layers.Dense(10),
+        ]
+    )
+
+
 def dense_by_hand(weights: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
     """[k, b, 10], of kernels [k, i, o] and biases [k, o]."""
     x = tf.einsum("bi,kio->kbo", x, weights[0]) + weights[1][:, None]
@@ -43,19 +58,40 @@ def dense_by_hand(weights: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
     return x
 
 
+def wide(kernel: tf.Tensor) -> tf.Tensor:
+    """The filters [k, h, w, c, o] of all members as channels of one convolution."""
+    h, w, inner = kernel.shape[1:4]
+    return tf.reshape(tf.transpose(kernel, [1, 2, 3, 0, 4]), [h, w, inner, -1])
+
+
+def members(y: tf.Tensor, k: int) -> tf.Tensor:
+    """[k, b, size], of images [b, h, w, k * c]."""
+    y = tf.reshape(y, [*y.shape[:3], k, -1])
+    return tf.reshape(tf.transpose(y, [3, 0, 1, 2, 4]), [k, y.shape[0], -1])
+
+
+def layer_by_hand(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """A convolution of all members; it has groups where ``x`` has the channels of members."""
+    return tf.nn.relu(tf.nn.conv2d(x, wide(kernel), 1, "VALID") + tf.reshape(bias, [-1]))
+
+
 def conv_by_hand(weights: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
-    """[k, b, size]: the filters of all members are channels of one convolution."""
-    kernel, bias = weights
-    k, h, w, inner, outer = kernel.shape
-    filters = tf.reshape(tf.transpose(kernel, [1, 2, 3, 0, 4]), [h, w, inner, k * outer])
-    y = tf.nn.relu(tf.nn.conv2d(x, filters, 1, "VALID") + tf.reshape(bias, [-1]))
-    y = tf.reshape(y, [*y.shape[:3], k, outer])
-    return tf.reshape(tf.transpose(y, [3, 0, 1, 2, 4]), [k, x.shape[0], -1])
+    """[k, b, size]."""
+    return members(layer_by_hand(x, *weights), weights[0].shape[0])
+
+
+def cnn_by_hand(weights: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+    """[k, b, 10]; TensorFlow has the gradients of groups with oneDNN only."""
+    for layer in (0, 2):
+        x = layer_by_hand(x, *weights[layer : layer + 2])
+        x = tf.nn.max_pool2d(x, 2, 2, "VALID")
+    return tf.matmul(members(x, weights[0].shape[0]), weights[4]) + weights[5][:, None]
 
 
 CASES: dict[str, tuple[Callable[[], Any], Callable[..., tf.Tensor], list[int]]] = {
     "dense": (dense, dense_by_hand, [BATCH, 128]),
     "conv": (conv, conv_by_hand, [BATCH, 28, 28, 1]),
+    "cnn": (cnn, cnn_by_hand, [BATCH, 28, 28, 1]),
 }
 
 

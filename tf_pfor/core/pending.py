@@ -77,6 +77,13 @@ class Packed(Stacked):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class InChannels(Stacked):
+    """Pending: images [n, b, ...spatial, c] that are ``wide``, [b, ...spatial, n*c]."""
+
+    wide: tf.Tensor = dataclasses.field(kw_only=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Piece:
     """The elements of ``dy``, at ``count`` places from ``start`` of inner axis 0; zeros around."""
 

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.lists._list_sums import sum_of_lists
+from tf_pfor.converters.math._in_channels import on_channels
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
@@ -37,6 +38,8 @@ def broadcast(
       max_rank: the most axes that the kernel takes.
       **attrs: attributes to change.
     """
+    if (found := on_channels(call, **attrs)) is not None:
+        return found
     values = call.flat_inputs()
     folded = _common_fold(call, values)
     if folded is not None:

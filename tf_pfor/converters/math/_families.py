@@ -136,15 +136,26 @@ def native_batch(table: Table) -> None:
     )
 
 
-def fold_batch(table: Table, inputs: str | tuple[str, ...]) -> None:
+def fold_batch(
+    table: Table,
+    inputs: str | tuple[str, ...],
+    unless: Callable[[Call, Value], Value | None] | None = None,
+) -> None:
     """The kernel has one batch dimension: the loop is merged into the batch of ``inputs``.
 
     [n, b, ...] -> [n*b, ...] -> kernel -> [n*b, ...] -> [n, b, ...]. The other inputs must be
     invariant.
+
+    Args:
+      table: the op types.
+      inputs: the names of the inputs with a batch.
+      unless: another way for the first input; None where it has none.
     """
     names = (inputs,) if isinstance(inputs, str) else inputs
 
     def convert(call: Call, *_: Value) -> Any:
+        if unless is not None and (found := unless(call, call.value(names[0]))) is not None:
+            return found
         values: dict[str, Value] = {}
         for name in names:
             value = call.inputs[name]

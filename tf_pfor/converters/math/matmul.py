@@ -8,12 +8,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.math._column_blocks import biased_columns
+from tf_pfor.converters.math._in_channels import in_channels, is_read_once, vector_of_channels
 from tf_pfor.converters.math._matmul import HALVES, columns_by, matrix_product, swapped
 from tf_pfor.converters.math._products import product_or_factors
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.pending import Product
+from tf_pfor.core.pending import InChannels, Product
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import expand_to_rank, fold, inner_dims, stacked_dims, unfold
 from tf_pfor.core.values import Value, dims, folded_form, is_static
@@ -262,6 +263,10 @@ def bias_add(call: Call, value: Value, bias: Value) -> Any:
 @RegisterPFor("BiasAddV1", ("value", "bias"))
 def bias_add_stacked(call: Call, value: Value, bias: Value) -> Any:
     """A bias for each iteration: a broadcasting addition of [n, 1, ..., c, ..., 1]."""
+    if isinstance(value, InChannels) and is_read_once(call, value):
+        # The gradient of BiasAdd behind a convolution takes 1.5 times as long on CPUs.
+        made = call.emit("AddV2", value.wide, vector_of_channels(call, bias))
+        return in_channels(call, made, call.output_shape())
     rank = call.require_rank(value)
     n, channels = stacked_dims(call, bias)
     shape: list[Dim] = [n, *[1] * rank]

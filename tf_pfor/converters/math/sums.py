@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.math._broadcast import broadcast, same_shape
 from tf_pfor.converters.math._column_blocks import added_columns, biased_columns
+from tf_pfor.converters.math._in_channels import on_channels
 from tf_pfor.converters.math._products import sum_of_products
 from tf_pfor.converters.math._slice_gradients import sum_of_pieces
 from tf_pfor.core.call import Call
@@ -22,7 +23,7 @@ from tf_pfor.core.values import Value, is_static
 def add(call: Call, x: Value, y: Value) -> Any:
     """x_i + y_i."""
     found = sum_of_products(call) or sum_of_pieces(call) or added_columns(call, x, y)
-    found = found or _biased(call, x, y)
+    found = found or on_channels(call) or _biased(call, x, y)
     return broadcast(call) if found is None else found
 
 

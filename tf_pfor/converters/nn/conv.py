@@ -11,6 +11,8 @@ and a filter [...kernel, c, (group, o)].
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,6 +24,7 @@ from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor._tf._custom_gradients import attached
 from tf_pfor.converters.math._families import fold_batch, table
+from tf_pfor.converters.math._in_channels import in_channels, wide_parts
 from tf_pfor.converters.nn import filter_gradients as fg
 from tf_pfor.converters.nn._channels import (
     at_least_one,
@@ -33,6 +36,7 @@ from tf_pfor.converters.nn._channels import (
     images_of_rows,
     into_axis,
     into_channels,
+    is_last,
     known_channels,
     known_shape,
     one_row_more,
@@ -46,6 +50,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.late_gradients import convert_later
+from tf_pfor.core.pending import InChannels
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, product, transpose, unfold
 from tf_pfor.core.values import Value, is_static
@@ -76,13 +81,30 @@ def filters_as_channels(call: Call, input: Value, filter: Value) -> Any:
     shape = known_shape(filter, "filter")
     groups = known_channels(call, input, "input") // max(shape[-2], 1)
     y = call.rebuild(input=input.tensor, filter=into_axis(call, filter, len(shape) - 1, groups))
+    if groups == 1 and is_last(call) and call.loop.static_length:
+        return in_channels(call, y, call.output_shape())
     parts = image_dims(call, y, shape[-1])
     return from_axis(call, y, parts, channel_axis(call, len(parts)), groups)
 
 
 def both_vary(call: Call, input: Value, filter: Value) -> Any:
     """x_i * F_i, by ``correlate``."""
-    return _by_row(call, _images_by_filters, input, filter)
+    if isinstance(input, InChannels) and (w := _window_in_channels(call, input, filter)):
+        make = functools.partial(_grouped_in_channels, w=w)
+        return in_channels(call, _by_row(call, make, input, filter), call.output_shape())
+    return call.like(_by_row(call, _images_by_filters, input, filter))
+
+
+def _window_in_channels(call: Call, input: InChannels, filter: Value) -> fg.Window | None:
+    """The geometry of one convolution of groups; None if there is none."""
+    shape = known_shape(filter, "filter")
+    has_groups = known_channels(call, input, "input") != shape[-2]
+    w = window(call, wide_parts(call, input), shape, 1)
+    return None if has_groups or not is_last(call) or not _may_group(call, input, w) else w
+
+
+def _grouped_in_channels(call: Call, input: InChannels, filter: Value, w: fg.Window) -> tf.Tensor:
+    return _grouped(call, input.wide, filter.tensor, w, w.n)
 
 
 def _images_by_filters(call: Call, input: Value, filter: Value) -> tf.Tensor:
@@ -121,7 +143,7 @@ def correlate(call: Call, x: tf.Tensor, f: tf.Tensor, w: fg.Window) -> tf.Tensor
     return emit.reshape(y, [w.n, w.images, *w.out, w.features])
 
 
-def _may_group(call: Call, x: tf.Tensor, w: fg.Window) -> bool:
+def _may_group(call: Call, x: tf.Tensor | Value, w: fg.Window) -> bool:
     pads = [p for both in w.pads for p in both]
     is_image = len(w.kernel) == 2 and all(isinstance(p, int) and p >= 0 for p in pads)
     return is_image and x.dtype.is_floating and not _tf.in_body(call.emit.graph)
@@ -135,18 +157,25 @@ def _as_groups(call: Call, x: tf.Tensor, f: tf.Tensor, w: fg.Window) -> tf.Tenso
     if may_be_empty:
         x, f = one_row_more(call, x), one_row_more(call, f)
         count = emit.dim_math("Maximum", w.n, 1)
-    order = [1, 2, 3, 0, 4]
     wide = emit.reshape(
-        transpose(call, x, order), [w.images, *w.size, product(call, [count, w.depth])]
+        transpose(call, x, [1, 2, 3, 0, 4]), [w.images, *w.size, product(call, [count, w.depth])]
     )
-    filters = emit.reshape(
-        transpose(call, f, order), [*w.kernel, w.depth, product(call, [count, w.features])]
+    y = emit.reshape(_grouped(call, wide, f, w, count), [w.images, *w.out, count, w.features])
+    y = transpose(call, y, [3, 0, 1, 2, 4])
+    return first_rows_of(call, y, w.n) if may_be_empty else y
+
+
+def _grouped(call: Call, wide: tf.Tensor, f: tf.Tensor, w: fg.Window, count: Dim) -> tf.Tensor:
+    """[b, ...size, n*c] by [n, ...kernel, c, o] -> [b, ...out, n*o]."""
+    filters = call.emit.reshape(
+        transpose(call, f, [1, 2, 3, 0, 4]),
+        [*w.kernel, w.depth, product(call, [count, w.features])],
     )
     pads = [0, 0, *(int(p) for both in w.pads for p in both), 0, 0]  # type: ignore[arg-type]
     padding: dict[str, Any] = {"padding": "VALID"}
     if any(pads):
         padding = {"padding": "EXPLICIT", "explicit_paddings": pads}
-    y = emit(
+    return call.emit(
         "Conv2D",
         wide,
         filters,
@@ -154,15 +183,13 @@ def _as_groups(call: Call, x: tf.Tensor, f: tf.Tensor, w: fg.Window) -> tf.Tenso
         dilations=[1, *w.dilations, 1],
         **padding,
     )
-    y = emit.reshape(y, [w.images, *w.out, count, w.features])
-    y = transpose(call, y, [3, 0, 1, 2, 4])
-    return first_rows_of(call, y, w.n) if may_be_empty else y
 
 
-def _by_row(call: Call, make: Callable[..., tf.Tensor], *inputs: Value) -> Any:
+def _by_row(call: Call, make: Callable[..., tf.Tensor], *inputs: Value) -> tf.Tensor:
     """The result of ``make`` for the inputs; its gradient is one row's gradient, vectorized.
 
-    The kernel of convolutions of groups has no gradient on CPUs.
+    The kernel of convolutions of groups has no gradient on CPUs. Where the images are in channels,
+    the result is, too.
     """
     graph = call.emit.graph
     if _tf.in_body(graph):
@@ -171,20 +198,43 @@ def _by_row(call: Call, make: Callable[..., tf.Tensor], *inputs: Value) -> Any:
 
     def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
         supply = iter(tensors)
-        given = [
-            Value.stacked(next(supply)).with_inner_shape(v.inner_shape) if v.is_stacked else v
-            for v in inputs
-        ]
-        return [make(call, *given)]
+        return [make(call, *[_held(v, next(supply)) if v.is_stacked else v for v in inputs])]
 
     def gradient(tensors: Sequence[tf.Tensor], upstream: tf.Tensor) -> list[tf.Tensor]:
-        return _gradients_of_row(call, inputs, tensors, upstream)
+        n = call.loop.length
+        is_wide = [isinstance(v, InChannels) for v in varying]
+        rows = [_rows_of(t, n) if w else t for t, w in zip(tensors, is_wide)]
+        upstream = _rows_of(upstream, n) if any(is_wide) else upstream
+        found = _gradients_of_row(call, inputs, rows, upstream)
+        return [_channels_of(t) if w else t for t, w in zip(found, is_wide)]
 
     before = len(graph.get_operations())
     with graph.as_default():
-        (made,) = attached(run, [v.tensor for v in varying], gradient)
+        tensors = [v.wide if isinstance(v, InChannels) else v.tensor for v in varying]
+        (made,) = attached(run, tensors, gradient)
     call.emit.operations += graph.get_operations()[before:]
-    return call.like(made)
+    return made
+
+
+def _held(value: Value, tensor: tf.Tensor) -> Value:
+    """The value with another tensor."""
+    if isinstance(value, InChannels):
+        return dataclasses.replace(value, wide=tensor)
+    return Value.stacked(tensor).with_inner_shape(value.inner_shape)
+
+
+def _rows_of(wide: tf.Tensor, n: Dim) -> tf.Tensor:
+    """[b, ...spatial, n*c] -> [n, b, ...spatial, c], in the current graph."""
+    x = tf.reshape(wide, tf.concat([tf.shape(wide)[:-1], [n, -1]], 0))
+    at = len(wide.shape) - 1
+    return tf.transpose(x, [at, *range(at), at + 1])
+
+
+def _channels_of(rows: tf.Tensor) -> tf.Tensor:
+    """The inverse."""
+    at = len(rows.shape) - 2
+    x = tf.transpose(rows, [*range(1, at + 1), 0, at + 1])
+    return tf.reshape(x, tf.concat([tf.shape(x)[:-2], [-1]], 0))
 
 
 def _gradients_of_row(
@@ -263,7 +313,7 @@ def known_input_channels(call: Call, filter_shape: tuple[int, ...]) -> int:
 
 def gradients_by_filters(call: Call, input_sizes: Value, filter: Value, out_backprop: Value) -> Any:
     """dy_i by F_i: a convolution of dy_i, spread out by the strides, with the filter reversed."""
-    return _by_row(call, _spread_by_filters, input_sizes, filter, out_backprop)
+    return call.like(_by_row(call, _spread_by_filters, input_sizes, filter, out_backprop))
 
 
 def _spread_by_filters(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.math._families import fold_batch, table
+from tf_pfor.converters.math._in_channels import each_channel
 from tf_pfor.converters.nn._channels import at_least_one, folded_rows, scaled, unfolded_rows
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -19,9 +21,10 @@ from tf_pfor.core.values import Value, is_static
 _POOL = ("ksize", "strides", "padding", "data_format")
 _THREE = ("orig_input", "orig_output", "grad")
 
-fold_batch(table("AvgPool", *_POOL), "value")
+_BY_CHANNEL = functools.partial(each_channel, sizes=("ksize", "strides"))
+fold_batch(table("AvgPool", *_POOL), "value", unless=_BY_CHANNEL)
 fold_batch(table("AvgPool3D MaxPool3D MaxPoolV2", *_POOL), "input")
-fold_batch(table("MaxPool", *_POOL, "explicit_paddings"), "input")
+fold_batch(table("MaxPool", *_POOL, "explicit_paddings"), "input", unless=_BY_CHANNEL)
 fold_batch(table("MaxPoolGradGrad MaxPoolGradGradV2 MaxPoolGradV2", *_POOL), _THREE)
 
 

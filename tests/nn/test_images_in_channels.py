@@ -1,0 +1,140 @@
+"""Convolutions by filters that differ per row: images stay in their channels up to the last op."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests.comparisons import assert_close, by_row, check, gradient_of, mapped
+
+N = 3
+RNG = np.random.default_rng(0)
+X = tf.constant(RNG.normal(size=[2, 9, 8, 2]))
+FILTERS = RNG.normal(size=[N, 3, 3, 2, 4])
+BIAS = RNG.normal(size=[N, 4])
+MORE = RNG.normal(size=[N, 3, 3, 4, 4])
+MASK = RNG.normal(size=[N, 2, 9, 8, 4])
+
+
+def conv(x, f, strides=1, padding="SAME", **options):
+    return tf.nn.conv2d(x, f, strides, padding, **options)
+
+
+def two_layers(f, b, g):
+    y = tf.nn.max_pool2d(tf.nn.relu(tf.nn.bias_add(conv(X, f), b)), 2, 2, "VALID")
+    return tf.nn.avg_pool2d(tf.tanh(conv(y, g, padding="VALID") + b), 2, 1, "SAME")
+
+
+def normalized(f, b, g):
+    y = conv(X, f, 2, "VALID")
+    return tf.nn.batch_normalization(y, b, b * b, b, tf.exp(b), 1e-3) * 2.0
+
+
+def residual(f, b, g):
+    y = tf.nn.relu(conv(X, f))
+    return y + conv(y, g)
+
+
+def several_readers(f, b, g):
+    y = conv(X, f)
+    return tf.reduce_max(y, [0, 1]), tf.sin(y) * y, tf.where(y > 0.0, y, tf.exp(y))
+
+
+def dilated(f, b, g):
+    return conv(
+        tf.nn.softplus(conv(X, f, dilations=2)), g, padding=[[0, 0], [1, 2], [0, 1], [0, 0]]
+    )
+
+
+def across_channels(f, b, g):
+    y = conv(X, f)
+    return tf.nn.softmax(y), tf.nn.max_pool(y, [1, 1, 1, 2], [1, 1, 1, 2], "VALID")
+
+
+def in_a_branch(f, b, g):
+    y = conv(X, f)
+    return tf.cond(b[0] > 0, lambda: tf.nn.relu(y), lambda: conv(y, g))
+
+
+def numbers_per_row(f, b, g):
+    return conv(X, f) * b[0] + tf.cast(tf.shape(f)[0], f.dtype)
+
+
+BODIES = [
+    two_layers,
+    normalized,
+    residual,
+    several_readers,
+    in_a_branch,
+    numbers_per_row,
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("n", [N, 1, 0])
+def test_as_a_loop(body, n):
+    check(body, FILTERS[:n], BIAS[:n], MORE[:n], unknown=n == N, second=n == N)
+
+
+@pytest.mark.parametrize("body", [dilated, across_channels], ids=lambda f: f.__name__)
+def test_forward(body):
+    """TensorFlow has no gradients of these on CPUs."""
+    check(body, FILTERS, BIAS, MORE, grad=False, xla=False)
+
+
+def test_other_operands():
+    check(lambda f, m, b: conv(X, f) * m + tf.reshape(b, [4]), FILTERS, MASK, BIAS)
+    check(lambda f, b: conv(X, f) + tf.constant([1.0, 2.0, 3.0, 4.0], tf.float64), FILTERS, BIAS)
+    check(lambda f, b: tf.cast(tf.nn.relu(conv(X, f)), tf.float32), FILTERS, BIAS)
+    volume = RNG.normal(size=[N, 2, 2, 2, 2, 3])
+    check(lambda f: tf.nn.relu(tf.nn.conv3d(tf.stack([X, X], 1), f, [1] * 5, "SAME")), volume)
+
+
+def test_gradients_in_the_body():
+    def slopes(f, b, g):
+        return gradient_of(lambda: tf.reduce_sum(two_layers(f, b, g) ** 2), [f, b, g])
+
+    args = [tf.constant(a) for a in (FILTERS, BIAS, MORE)]
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(args)
+        pairs = list(zip(mapped(slopes, *args), by_row(slopes, *args), strict=True))
+        totals = [tf.add_n([tf.reduce_sum(tf.sin(p[k])) for p in pairs]) for k in (0, 1)]
+    for found, wanted in pairs:
+        assert_close(found, wanted)
+    for found, wanted in zip(*(tape.gradient(t, args) for t in totals)):
+        assert_close(found, wanted, 1e-7, 1e-9)
+
+
+def test_a_map_in_a_map():
+    filters, x = tf.constant(FILTERS, tf.float32), tf.cast(X, tf.float32)
+
+    def both(f):
+        return tf_pfor.vectorized_map(
+            lambda e: tf.nn.relu(conv(x, f * e)), tf.range(1.0, 3.0), fallback="error"
+        )
+
+    assert_close(mapped(both, filters), by_row(both, filters), 1e-5, 1e-5)
+
+
+def test_one_move_of_images():
+    """The images of two layers are moved once, behind the last pool; also for unknown batches."""
+    args = [tf.constant(a) for a in (FILTERS, BIAS, MORE)]
+
+    @tf.function(autograph=False)
+    def run(x, f, b, g):
+        def body(f, b, g):
+            y = tf.nn.max_pool2d(tf.nn.relu(tf.nn.bias_add(conv(x, f), b)), 2, 2, "VALID")
+            return tf.nn.relu(conv(y, g) + b)
+
+        return mapped(body, f, b, g)
+
+    graph = run.get_concrete_function(tf.TensorSpec([None, 9, 8, 2], X.dtype), *args).graph
+    moves = [op for op in graph.get_operations() if op.type == "Transpose"]
+    of_filters = [op for op in moves if op.outputs[0].shape[:2] == [3, 3]]
+    assert len(of_filters) == 2
+    assert len(moves) == 3
+    found = run(X, *args)
+    body = lambda f, b, g: tf.nn.relu(  # noqa: E731
+        conv(tf.nn.max_pool2d(tf.nn.relu(conv(X, f) + b), 2, 2, "VALID"), g) + b
+    )
+    assert_close(found, by_row(body, *args))
