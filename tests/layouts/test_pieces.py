@@ -6,7 +6,9 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.comparisons import assert_close, gradient_of
+from tf_pfor._tf import _graphs
 from tf_pfor.layouts.pieces import joined
+from tf_pfor.layouts.row_sizes import RowSizes
 
 LENGTHS = [3, 0, 5, 1, 2, 4]
 BODIES = {
@@ -144,3 +146,31 @@ def test_no_rows(name):
     none = tf.RaggedTensor.from_row_splits(tf.zeros([0]), tf.constant([0], tf.int64))
     assert mapped(none).shape[0] == 0
     assert tf_pfor.vectorized_map(BODIES[name], none).shape[0] == 0
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, [0, 0], [0, 7], [1], []])
+def test_the_row_of_each_element(lengths):
+    """Numbers of rows come from one kernel on CPUs, and from sums where XLA converts the ops."""
+
+    def numbers(sizes):
+        return RowSizes.of(sizes).rows
+
+    sizes = tf.constant(lengths, tf.int32)
+    spec = tf.TensorSpec([None], tf.int32)
+    plain = tf.function(numbers, input_signature=[spec])
+    types = {op.type for op in plain.get_concrete_function().graph.get_operations()}
+    assert "RaggedRange" in types
+    assert "Cumsum" not in types
+    expected = np.repeat(np.arange(len(lengths)), lengths)
+    for found in (plain(sizes), in_a_body(numbers, sizes)):
+        assert found.dtype == tf.int32
+        np.testing.assert_array_equal(found, expected)
+
+
+def in_a_body(function, sizes):
+    """The result where an outer map converts the ops."""
+    graph = _graphs.BodyGraph("body")
+    with graph.as_default():
+        made = function(tf.constant(sizes.numpy(), tf.int32))
+    with tf.compat.v1.Session(graph=graph) as session:
+        return session.run(made)

@@ -16,10 +16,10 @@ import tensorflow as tf
 
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.values import Cell
+from tf_pfor.layouts import cpu_kernels
 from tf_pfor.layouts.pieces import (
     Numbers,
     copied,
-    copies_pieces,
     in_one,
     of_ranges,
     with_gradient,
@@ -138,7 +138,7 @@ def pack(padded: tf.Tensor, sizes: Sequence[Size]) -> tf.Tensor:
     room = _room_in(padded, count)
 
     def gathered(x: tf.Tensor) -> tf.Tensor:
-        if count == 1 and copies_pieces():
+        if count == 1 and cpu_kernels.may_run():
             size: Any = sizes[0]
             flat, begins = in_one(x)
             return copied(flat, *of_ranges(flat, begins, size.tensor))
@@ -222,7 +222,7 @@ def _copies(dtype: tf.DType, sizes: Sequence[Size], rest: tf.TensorShape) -> boo
     others = [s for s in sizes if not isinstance(s, RowSizes)]
     is_one = len(others) == len(sizes) - 1 and all(isinstance(s, int) and s == 1 for s in others)
     is_known = rest.is_fully_defined() and 0 not in rest
-    return is_one and is_known and dtype in _DTYPES and copies_pieces()
+    return is_one and is_known and dtype in _DTYPES and cpu_kernels.may_run()
 
 
 def _with_gradient(

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf._custom_gradients import attached
+from tf_pfor.layouts.cpu_kernels import is_converted, may_run
 from tf_pfor.layouts.row_sizes import RowSizes, dim
 
 Numbers = Sequence[tf.Tensor]
@@ -25,7 +25,7 @@ def joined(x: tf.Tensor, cuts: tf.Tensor, which: tf.Tensor) -> tf.Tensor:
       cuts: int32 [pieces + 1], where the pieces begin, and the total.
       which: int32, the numbers of different pieces.
     """
-    if not copies_pieces():
+    if not may_run():
         return tf.gather(x, _places(cuts, which))
     return with_gradient(
         lambda t: copied(t, cuts, which),
@@ -84,27 +84,6 @@ def _put_back(dy: tf.Tensor, cuts: tf.Tensor, which: tf.Tensor) -> tf.Tensor:
     ends = tf.cumsum(tf.concat([[0], tf.gather(lengths, which), left], 0))
     numbers = tf.where(is_left, taken + tf.range(pieces), place - 1)
     return joined(tf.concat([dy, zeros], 0), ends, numbers)
-
-
-# ---------------------------------------------------------------------------
-# Kernels for CPUs
-# ---------------------------------------------------------------------------
-
-
-def copies_pieces() -> bool:
-    """Whether the kernels that copy pieces run here, and nobody has to convert them."""
-    return not is_converted() and not _has_gpu()
-
-
-def is_converted() -> bool:
-    """Whether XLA, or an outer map, converts the ops that are emitted."""
-    graph = tf.compat.v1.get_default_graph()
-    return _tf.in_xla_context(graph) or _tf.in_body(graph)
-
-
-@functools.cache
-def _has_gpu() -> bool:
-    return bool(tf.config.list_physical_devices("GPU"))
 
 
 def with_gradient(

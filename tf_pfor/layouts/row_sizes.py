@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.core.values import Cell, Rows
+from tf_pfor.layouts import cpu_kernels
 
 
 class RowSizes:
@@ -101,7 +102,16 @@ class RowSizes:
         return made
 
     def _make_rows(self) -> tf.Tensor:
-        """Counts the begins of rows; several begins fall together where rows are empty."""
+        """Counts the begins of rows; several begins fall together where rows are empty.
+
+        On CPUs a range of int64 for each row is faster: its upper halves are the row's number.
+        """
+        if cpu_kernels.may_run():
+            first = tf.range(tf.shape(self.tensor, tf.int64)[0]) * 2**32
+            last = first + tf.cast(self.tensor, tf.int64)
+            one = tf.constant(1, tf.int64)
+            made = tf.raw_ops.RaggedRange(starts=first, limits=last, deltas=one, Tsplits=tf.int32)
+            return tf.bitcast(made.rt_dense_values, tf.int32)[:, 1]
         begins, total = self.splits[1:-1], self.splits[-1]
         marks = tf.scatter_nd(begins[:, None], tf.ones_like(begins), tf.stack([total + 1]))
         return tf.cumsum(marks)[:total]
