@@ -1,4 +1,4 @@
-"""Where TensorFlow's kernels for rows of different lengths run: on CPUs, and not under XLA."""
+"""The question whether kernels for rows of different lengths run: on CPUs, and not under XLA."""
 
 from __future__ import annotations
 
