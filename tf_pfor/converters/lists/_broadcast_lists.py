@@ -19,7 +19,7 @@ from tf_pfor import _tf
 from tf_pfor.converters.analysis._loop_graphs import source
 from tf_pfor.converters.analysis._variant_types import BRANCHES, ITEM, Kind, Path, kind_of
 from tf_pfor.converters.lists._list_lengths import is_full, list_length
-from tf_pfor.converters.lists._optional_values import item_at, list_of
+from tf_pfor.converters.lists._optional_values import as_kept, item_at, list_of
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim, Emitter
 from tf_pfor.core.errors import CannotVectorize, Refused
@@ -235,7 +235,9 @@ class _Container:
             optional=handle, output_types=list(types), output_shapes=[None] * len(types)
         )
         made = [
-            self._pack(v, (*path, (branch, k))) if v.dtype == tf.variant else _many(v, self.size)
+            self._pack(v, (*path, (branch, k)))
+            if v.dtype == tf.variant
+            else as_kept(_many(v, self.size))
             for k, v in enumerate(given)
         ]
         return tf.raw_ops.OptionalFromValue(components=made)

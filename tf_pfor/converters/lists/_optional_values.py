@@ -38,6 +38,24 @@ def _told(dtype: tf.DType, shape: tuple[int, ...] | int) -> tf.Tensor:
         return Emitter()("EmptyTensorList", shape_vector, np.int32(0), element_dtype=dtype)
 
 
+def kept_types(dtypes: Sequence[tf.DType]) -> list[tf.DType]:
+    """The dtypes in which optionals keep components of these dtypes.
+
+    Higher derivatives add gradients of optionals. TensorFlow's kernel does not add bools.
+    """
+    return [tf.uint8 if d == tf.bool else d for d in dtypes]
+
+
+def as_kept(tensor: tf.Tensor) -> tf.Tensor:
+    """A component as optionals keep it, in the current graph."""
+    return tf.cast(tensor, tf.uint8) if tensor.dtype == tf.bool else tensor
+
+
+def as_read(tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """A component that was kept, in its own dtype, in the current graph."""
+    return tf.cast(tensor, dtype) if dtype == tf.bool else tensor
+
+
 def list_of(handles: Sequence[tf.Tensor], before: tf.Tensor | None = None) -> tf.Tensor:
     """A list of variants, in the current graph, behind the items of the list ``before``."""
     made, emit = before, Emitter()

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._variant_types import branch_of, calls_around
+from tf_pfor.converters.lists._optional_values import as_kept, as_read, kept_types
 from tf_pfor.converters.lists._row_packs import pack, unpack
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -156,9 +157,9 @@ def _part(value: Value) -> Part | None:
     return part
 
 
-def stored_forms(call: Call, components: Sequence[Value]) -> list[tf.Tensor]:
+def _stored_forms(call: Call, components: Sequence[Value]) -> list[tf.Tensor]:
     """The tensors that stand for the components."""
-    return [
+    tensors = [
         value.in_rows
         if isinstance(value, Ragged)
         else pack(call, value, made, parts_known=True)
@@ -166,12 +167,14 @@ def stored_forms(call: Call, components: Sequence[Value]) -> list[tf.Tensor]:
         else call.stacked(value)
         for value, made in zip(components, call.op.inputs)
     ]
+    with call.emit.graph.as_default():
+        return [*map(as_kept, tensors)]
 
 
 def kept(call: Call, components: Sequence[Value], parts: Parts) -> tf.Tensor:
     """An optional of rows of different shapes."""
     with call.emit.graph.as_default():
-        tensors = stored_forms(call, components)
+        tensors = _stored_forms(call, components)
         stored = [tf.cast(s.tensor, tf.float64) for p in parts if p for s in p.differing]
         return tf.raw_ops.OptionalFromValue(components=[*tensors, *stored])
 
@@ -200,9 +203,10 @@ def read(call: Call, made: tf.Tensor, ids: tf.Tensor | None, parts: Parts) -> li
     with emit.graph.as_default():
         found = tf.raw_ops.OptionalGetValue(
             optional=made,
-            output_types=[*dtypes, *[tf.float64] * count],
+            output_types=[*kept_types(dtypes), *[tf.float64] * count],
             output_shapes=[*shapes, *[[lead]] * count],
         )
+        found = [*map(as_read, found, dtypes), *found[len(dtypes) :]]
     rows = None if ids is None else ListRows(call.loop.length_tensor, ids=ids)
     if ids is not None:
         found = [

@@ -32,7 +32,13 @@ from tf_pfor.converters.lists._list_rows import (
 )
 from tf_pfor.converters.lists._lists import size_of_rows, stack_list
 from tf_pfor.converters.lists._nested_lengths import has_ends, pushed, with_ends, with_own_rows
-from tf_pfor.converters.lists._optional_values import SCALAR, item_at, list_of, tell
+from tf_pfor.converters.lists._optional_values import (
+    SCALAR,
+    item_at,
+    kept_types,
+    list_of,
+    tell,
+)
 from tf_pfor.converters.lists._ragged_items import (
     DIFFER,
     padded_shape,
@@ -348,7 +354,7 @@ class _Zeros:
 
         def full() -> tf.Tensor:
             values = raw.OptionalGetValue(
-                optional=handle, output_types=list(types), output_shapes=[None] * len(types)
+                optional=handle, output_types=kept_types(types), output_shapes=[None] * len(types)
             )
             zeros = [
                 self._pack(v, (*path, (branch, k))) if v.dtype == tf.variant else tf.zeros_like(v)

@@ -19,8 +19,15 @@ from tf_pfor.converters.analysis._variant_types import kept_constant
 from tf_pfor.converters.lists._list_rows import row_ids
 from tf_pfor.converters.lists._list_sums import sum_of_lists
 from tf_pfor.converters.lists._lists import list_rule, stack_list
-from tf_pfor.converters.lists._optional_values import first_with_value, item_at, of_all_rows, one_of
-from tf_pfor.converters.lists._ragged_optionals import kept, parts_of, read, stored_forms
+from tf_pfor.converters.lists._optional_values import (
+    as_read,
+    first_with_value,
+    item_at,
+    kept_types,
+    of_all_rows,
+    one_of,
+)
+from tf_pfor.converters.lists._ragged_optionals import kept, parts_of, read
 from tf_pfor.converters.lists._row_packs import unpack
 from tf_pfor.converters.lists._unpacked_optionals import opened_value, opened_values
 from tf_pfor.core.call import Call
@@ -38,9 +45,9 @@ def optional_from_value(call: Call, components: list[Value]) -> Any:
     if opened is not None:
         return opened
     parts = parts_of(call, components)
-    if not parts:
-        return of_all_rows(call, call.rebuild(components=stored_forms(call, components)))
     made = of_all_rows(call, kept(call, components, parts))
+    if not parts:
+        return made
     return list_with_rows(made, dataclasses.replace(known_rows(made), parts=parts))
 
 
@@ -113,7 +120,9 @@ def _values(call: Call, source: Value) -> list[Any]:
     lead = tf.TensorShape([call.loop.static_length if ids is None else None])
     dtypes, shapes = call.attr("output_types"), call.attr("output_shapes")
     stacked = [s if d == tf.variant else lead.concatenate(s) for d, s in zip(dtypes, shapes)]
-    found = call.rebuild(optional=made, output_shapes=stacked)
+    found = call.rebuild(optional=made, output_types=kept_types(dtypes), output_shapes=stacked)
+    with call.emit.graph.as_default():
+        found = [*map(as_read, found if isinstance(found, list) else [found], dtypes)]
     rows = None if ids is None else ListRows(call.loop.length_tensor, ids=ids)
     return [
         unpack(call, t, call.op.outputs[k], rows)
@@ -121,7 +130,7 @@ def _values(call: Call, source: Value) -> list[Any]:
         else t
         if ids is None
         else call.emit("GatherV2", t, ids, np.int32(0))
-        for k, t in enumerate(found if isinstance(found, list) else [found])
+        for k, t in enumerate(found)
     ]
 
 
