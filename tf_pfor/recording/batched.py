@@ -65,7 +65,7 @@ def batched(
         stacked.
       ArgumentError: an option is not known, there are no examples, or results differ in structure
         or dtype.
-      UnsupportedStateError: ``fn`` writes a variable.
+      UnsupportedStateError: ``fn`` writes a variable or a lookup table.
     """
     checked(fn, "a function of one example", "Return a list or a tensor.")
     if schedule not in _SCHEDULES:
