@@ -22,6 +22,7 @@ from tf_pfor.recording.kinds import KindsOfOp, OpType, op_type_of
 from tf_pfor.recording.lazy_tensors import KeepsLazy, Lazy
 from tf_pfor.recording.nodes import Kind
 from tf_pfor.recording.operands import without_numpy
+from tf_pfor.recording.tensors import show_ragged
 from tf_pfor.recording.traces import Step, Traces
 
 SHORT: Final = 128  # calls of a trace that is not cut at its first line
@@ -42,6 +43,7 @@ class Program(Recording, KeepsLazy):
 
     def __init__(self, traces: Traces, *, jit: bool) -> None:
         super().__init__(traces.kinds)
+        show_ragged()
         self.traces = traces
         self.jit = jit
         self._lock = threading.RLock()

@@ -20,6 +20,7 @@ from tf_pfor.recording.forms import FOLLOWED, RESOURCE, form_of, name_of
 from tf_pfor.recording.gradients import follow
 from tf_pfor.recording.kinds import SEEDS, op_type_of, write_refused, writes
 from tf_pfor.recording.nodes import Kind, Node, Recorded, results_of
+from tf_pfor.recording.tensors import show_ragged
 
 _OF_FUNCTIONS = re.compile(r"^__(?:inference|forward)_(.+)_\d+$")
 _ADVICE = {
@@ -40,6 +41,7 @@ class Recorder(Calls):
 
     def __init__(self, kinds: dict[Any, Any], wait: Callable[[], None]) -> None:
         super().__init__(kinds)
+        show_ragged()
         self.nodes: list[Node] = []
         self.variables: dict[Any, tf.Variable] = {}
         self.example = 0
