@@ -117,6 +117,9 @@ def cell(fn: Callable[..., Any]) -> Callable[..., Any]:
     calls that run together. A call costs less to record than the ops in it, so make cells of what
     a recursion calls at each node. Outside of ``batched`` the function runs as it is.
 
+    Python values from elsewhere (attributes, globals) are read in the trace only, as in
+    ``tf.function``. Pass such a value as an argument if it may change, and values of the example.
+
     Example:
       >>> import tensorflow as tf, tf_pfor
       >>> step = tf_pfor.cell(lambda h, x: h + x)
