@@ -381,6 +381,85 @@ def test_writes_are_refused():
     assert v.numpy().tolist() == [1.0]
 
 
+def memo():
+    table, one = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, -1.0), tf.ones([])
+    key = tf.constant(3, tf.int64)
+
+    def fn(x):
+        old = table.lookup(key)
+        table.insert(key, one)
+        return old * x, table.lookup(key), table.size()
+
+    return fn
+
+
+def forgets():
+    table = tf.lookup.experimental.DenseHashTable(tf.int64, tf.float32, -1.0, -1, -2)
+    cell = tf_pfor.cell(table.lookup)
+
+    def fn(x):
+        key = tf.constant([3], tf.int64)
+        old = cell(key)
+        table.remove(key)
+        return old * x
+
+    return fn
+
+
+def a_function():
+    v = tf.Variable(1.0)
+    inner = tf.function(lambda: v.assign_add(1.0))
+    count = tf.function(lambda: tf.size(inner()))
+
+    def fn(x):
+        old = v * x
+        return old, count(), v * x
+
+    return fn
+
+
+def a_dataset():
+    v, numbers = tf.Variable(1.0), tf.data.Dataset.from_tensor_slices([1.0, 2.0])
+    return lambda x: [v * x, *numbers.map(v.assign_add), v * x]
+
+
+def a_generator():
+    generator = tf.random.Generator.from_seed(3)
+
+    def fn(x):
+        old = generator.state[0]
+        return old, generator.normal([]) * x
+
+    return fn
+
+
+@pytest.mark.parametrize("make", [memo, forgets, a_function, a_dataset, a_generator])
+def test_writes_of_known_values_are_refused(make):
+    with pytest.raises(tf_pfor.NotVectorizableError, match="writes a variable"):
+        tf_pfor.batched(make())([tf.constant(5.0)])
+
+
+def test_new_tables_and_draws_are_not_refused():
+    generator = tf.random.Generator.from_seed(3)
+
+    def fn(x):
+        values = tf.lookup.KeyValueTensorInitializer(tf.constant([1, 2]), tf.constant([3, 4]))
+        return tf.lookup.StaticHashTable(values, 0).lookup(x), generator.normal([])
+
+    found, drawn = tf_pfor.batched(fn)([tf.constant(2), tf.constant(1), tf.constant(0)])
+    assert found.numpy().tolist() == [4, 3, 0]
+    assert len(set(drawn.numpy().tolist())) == 3
+
+
+def test_a_cell_takes_the_values_of_its_example():
+    def fn(x):
+        query = x * 2.0
+        return tf_pfor.cell(lambda k: tf.reduce_sum(k * query))(x)
+
+    with pytest.raises(tf_pfor.NotVectorizableError, match="a tf_pfor.cell .* arguments only"):
+        tf_pfor.batched(fn)([tf.ones([2])])
+
+
 def test_custom_gradients_need_a_cell():
     @tf.custom_gradient
     def clipped(x):

@@ -8,6 +8,7 @@ import tf_pfor
 from tf_pfor._tf import _eager_ops
 from tf_pfor.core.errors import UnsupportedStateError
 from tf_pfor.recording import traces
+from tf_pfor.recording.compiled import Compiled
 
 
 def test_a_list_of_no_tensors():
@@ -38,6 +39,26 @@ def test_gradients_of_a_long_recurrence_have_equal_bits():
         return tape.gradient(y, w)
 
     np.testing.assert_array_equal(tf_pfor.lazy(gradient)(), gradient(), strict=True)
+
+
+def test_gradients_of_a_convolution_have_equal_bits(monkeypatch):
+    image = tf.random.stateless_normal([2, 8, 8, 1], [1, 2])
+    filters = tf.Variable(tf.random.stateless_normal([3, 3, 1, 3], [3, 4]))
+    bias = tf.Variable(tf.zeros([3]))
+
+    def gradients():
+        with tf.GradientTape() as tape:
+            y = tf.nn.bias_add(tf.nn.conv2d(image, filters, 1, "VALID"), bias)
+            y = tf.reduce_sum(y**2)
+        return tuple(tape.gradient(y, [bias, filters]))
+
+    traced, first = [], Compiled._first
+    monkeypatch.setattr(Compiled, "_first", lambda *args: traced.append(first(*args)) or traced[-1])
+    for found, expected in zip(tf_pfor.lazy(gradients)(), gradients()):
+        np.testing.assert_array_equal(found, expected, strict=True)
+    # In one thread, oneDNN's merged gradient has the same bits.
+    waits = {op.type: op.control_inputs for op in traced[0][-1].graph.get_operations()}
+    assert waits["BiasAddGrad"] != waits["Conv2DBackpropFilter"]
 
 
 def test_gradients_that_eager_ops_make_dense(monkeypatch):

@@ -41,6 +41,23 @@ def test_ragged_and_sparse_tensors_are_stacked(chunk_size):
     np.testing.assert_array_equal(pair.second, examples)
 
 
+def test_ragged_tensors_are_shown_as_eager_ones():
+    def shown(x):
+        return [str(x), repr(x), f"{x}", x.to_list(), str(x.numpy())]
+
+    def made(x):
+        return tf.RaggedTensor.from_row_lengths(x * 2.0, tf.cast(x[:2] + 1.0, tf.int64))
+
+    x = tf.constant([0.0, 1.0, 2.0])
+    with tf_pfor.lazy():
+        ragged = made(x)
+        inside = shown(made(x))
+    assert inside == shown(ragged) == shown(made(x))
+    texts = []
+    tf_pfor.batched(lambda x: texts.append(shown(made(x))) or x)([x])
+    assert texts == [inside]
+
+
 def test_gradients_of_ragged_results():
     v = tf.Variable(3.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import traceback
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx as _ag_ctx
 from tensorflow.python.autograph.core import converter as _ag_converter
 from tensorflow.python.autograph.impl import api as _ag_api
+from tensorflow.python.eager import context as _context
 from tensorflow.python.eager.polymorphic_function import atomic_function as _atomic
 from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete
 from tensorflow.python.eager.polymorphic_function import polymorphic_function as _polymorphic
@@ -125,6 +127,20 @@ def call_flat(
     """
     with _polymorphic.OptionalXlaContext(is_compiled and _tf.may_record_gradients()):
         return concrete._call_flat(inputs, captured)
+
+
+@functools.lru_cache(4096)  # no other function gets the name
+def op_types(name: str) -> frozenset[str]:
+    """The types of the ops that run by a name: of an op, or of a function and those it calls."""
+    context, todo, found = _context.context(), [name], set[str]()
+    for one in todo:  # grows
+        if one in found:
+            continue
+        found.add(one)
+        if _tf.schema(one) is None and context.has_function(one):
+            for node in context.get_function_def(one).node_def:
+                todo += [node.op, *_tf.function_names(node.attr)]
+    return frozenset(found)
 
 
 def name_apart(source: tf.Graph, target: tf.Graph, attrs: Mapping[str, _tf.AttrValue]) -> None:

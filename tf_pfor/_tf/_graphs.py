@@ -483,6 +483,18 @@ def keep_from_folding(op: tf.Operation) -> None:
     op._set_attr("_scoped_allocator", _tf.attr_value("list(int)", []))
 
 
+def keep_from_merging(graph: tf.Graph) -> None:
+    """Keeps oneDNN from merging the gradients of a bias and of a filter, which sums in other order.
+
+    It merges two ops only if they wait for the same ops. ``graph`` is the current one.
+    """
+    found = [op for op in graph.get_operations() if op.type == "BiasAddGrad"]
+    if found:
+        first = tf.no_op()
+        for op in found:
+            op._add_control_input(first)
+
+
 # ---------------------------------------------------------------------------
 # Tracing
 # ---------------------------------------------------------------------------

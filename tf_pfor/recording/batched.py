@@ -65,7 +65,7 @@ def batched(
         stacked.
       ArgumentError: an option is not known, there are no examples, or results differ in structure
         or dtype.
-      UnsupportedStateError: ``fn`` writes a variable.
+      UnsupportedStateError: ``fn`` writes a variable or a lookup table.
     """
     checked(fn, "a function of one example", "Return a list or a tensor.")
     if schedule not in _SCHEDULES:
@@ -116,6 +116,9 @@ def cell(fn: Callable[..., Any]) -> Callable[..., Any]:
     The function is traced once for each combination of shapes and dtypes, and vectorized over the
     calls that run together. A call costs less to record than the ops in it, so make cells of what
     a recursion calls at each node. Outside of ``batched`` the function runs as it is.
+
+    Python values from elsewhere (attributes, globals) are read in the trace only, as in
+    ``tf.function``. Pass such a value as an argument if it may change, and values of the example.
 
     Example:
       >>> import tensorflow as tf, tf_pfor

@@ -11,7 +11,7 @@ from typing import Protocol
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor._tf import _eager_ops
+from tf_pfor._tf import _eager_ops, _graphs
 from tf_pfor.recording.errors import with_text
 from tf_pfor.recording.nodes import Kind
 
@@ -76,7 +76,9 @@ class Compiled:
             for x, inside in zip(examples, tensors):
                 if x.dtype == tf.resource:
                     _tf.copy_handle_data(x, inside)
-            return _results(self._path, self.alive, tensors)
+            results = _results(self._path, self.alive, tensors)
+            _graphs.keep_from_merging(tf.compat.v1.get_default_graph())
+            return results
 
         function = tf.function(
             body, input_signature=specs, autograph=False, jit_compile=self.is_jit or None

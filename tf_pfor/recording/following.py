@@ -141,7 +141,7 @@ def step_of(
     if kind.results is None or any(spec.dtype in _HANDLES for spec in kind.results):
         return EAGERLY
     # A function captures variables by itself, so TensorFlow cannot order it among writes.
-    if before.writes and (kind.may_fail or kind.reads_variables):
+    if before.writes and (kind.may_fail or kind.captured):
         return CUT
     if kind.writes and before.reads_variables:
         return CUT

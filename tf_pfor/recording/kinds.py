@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _eager_ops
 from tf_pfor.core import nests
-from tf_pfor.core.accesses import ASSIGNMENTS, HARMLESS, QUERIES, READS
+from tf_pfor.core.accesses import ASSIGNMENTS, HARMLESS, QUERIES, READS, draws_from_generator
 from tf_pfor.core.errors import ArgumentTypeError, UnsupportedStateError
 from tf_pfor.core.facts import FACTS, Facts
 from tf_pfor.core.nests import Nest
@@ -24,6 +24,7 @@ from tf_pfor.tracing.user_code import autographed
 SMALL = 64  # elements of an input whose value may decide on a shape
 SEEDS = "seed_generator"  # in names of variables and of a file of Keras
 _READS = READS | QUERIES
+_WRITES = ("Assign", "LookupTableInsert", "LookupTableRemove", "Resource")
 _SURE = ASSIGNMENTS | frozenset(
     [
         "AvgPool",
@@ -355,6 +356,21 @@ def kind_of_unit(
     )
 
 
+def writes(op_types: Iterable[str], *, was_read: bool) -> bool:
+    """Whether ops write what recorded calls read: variables and tables.
+
+    Args:
+      op_types: the types of the ops.
+      was_read: whether recorded calls have read what they use. If not, a new table may be filled,
+        and a random generator may draw.
+    """
+    return any(
+        (t.startswith(_WRITES) and t not in _READS)
+        or (was_read and (t.startswith("LookupTableImport") or draws_from_generator(t)))
+        for t in op_types
+    )
+
+
 def write_refused(name: str, *, draws: bool) -> UnsupportedStateError:
     """The error of an op or a function that writes a variable.
 
@@ -369,8 +385,8 @@ def write_refused(name: str, *, draws: bool) -> UnsupportedStateError:
             "with training=True. Use an op in place of the layer, such as tf.nn.dropout."
         )
     return UnsupportedStateError(
-        f"{name} writes a variable or a resource inside of batched(), where examples have no "
-        f"order. {advice}"
+        f"{name} writes a variable, a table or another resource inside of batched(), where "
+        f"examples have no order. {advice}"
     )
 
 

@@ -59,8 +59,9 @@ def lazy(fn: Callable[..., Any] | None = None, *, jit_compile: bool = False) -> 
 
     Args:
       fn: a function, whose calls are recorded; None: the result is a context for ``with``.
-      jit_compile: whether XLA compiles what is recorded. Arithmetic may then be reordered, and ops
-        do not fail for values that are out of range. What XLA cannot compile runs without it.
+      jit_compile: whether XLA compiles what is recorded. Arithmetic may then be reordered, and most
+        ops do not fail for their values, such as an index out of range or a singular matrix. What
+        XLA cannot compile runs without it.
 
     Returns:
       A function as ``fn``, or a context. A context may be used again, and may decorate a function.

@@ -36,11 +36,12 @@ class Kind:
         results, and the gradients of the results.
       may_fail: whether a call may be an error that depends on values.
       writes: whether a call writes a variable.
-      reads_variables: whether a function captures variables or other resources.
+      captured: the handles of variables and other resources that a function captures.
     """
 
     __slots__ = (
         "_stacked",
+        "captured",
         "forms",
         "gradient",
         "gradients",
@@ -53,7 +54,6 @@ class Kind:
         "name",
         "number",
         "pack",
-        "reads_variables",
         "results",
         "run",
         "writes",
@@ -91,7 +91,7 @@ class Kind:
         self.may_fail = may_fail
         self.writes = writes
         captures = getattr(graph, "external_captures", ())
-        self.reads_variables = any(x.dtype == tf.resource for x in captures)
+        self.captured = [x for x in captures if x.dtype == tf.resource]
         self.gradients: dict[Any, Any] = {}
         self._stacked: dict[tuple[bool, ...], Any] = {}
 
@@ -253,7 +253,8 @@ class Recorded(Deferred):
     def _capture_as_const(self, name: str | None) -> NoReturn:
         raise NotVectorizableError(
             f"a function that is traced inside of batched() captures {self!r}. Pass it as an "
-            "argument, or put the function that traces into a tf_pfor.cell."
+            "argument: a tf_pfor.cell and a tf.function get recorded values as arguments only. If "
+            "a library traces the function, call the library in a cell that takes the value."
         )
 
     def __tf_tensor__(self, dtype: tf.DType | None = None, name: str | None = None) -> tf.Tensor:

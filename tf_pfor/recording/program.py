@@ -22,6 +22,7 @@ from tf_pfor.recording.kinds import KindsOfOp, OpType, op_type_of
 from tf_pfor.recording.lazy_tensors import KeepsLazy, Lazy
 from tf_pfor.recording.nodes import Kind
 from tf_pfor.recording.operands import without_numpy
+from tf_pfor.recording.tensors import show_ragged
 from tf_pfor.recording.traces import Step, Traces
 
 SHORT: Final = 128  # calls of a trace that is not cut at its first line
@@ -42,6 +43,7 @@ class Program(Recording, KeepsLazy):
 
     def __init__(self, traces: Traces, *, jit: bool) -> None:
         super().__init__(traces.kinds)
+        show_ragged()
         self.traces = traces
         self.jit = jit
         self._lock = threading.RLock()
@@ -131,7 +133,7 @@ class Program(Recording, KeepsLazy):
         except Exception:  # TensorFlow says what is wrong with the arguments
             found = None
         if found is not None:
-            _eager_ops.meet(_captured(found[0]), writes=False)
+            _eager_ops.meet(found[0].captured, writes=False)
             return self._unit(*found)
         self.cut(name)
         return PASSED
@@ -284,8 +286,8 @@ class Program(Recording, KeepsLazy):
         self._step = step
         if kind.writes:
             self._handles |= {x._id: True for x in items if _is_handle(x)}
-        if kind.reads_variables:
-            self._handles = {x._id: False for x in _captured(kind)} | self._handles
+        if kind.captured:
+            self._handles = {x._id: False for x in kind.captured} | self._handles
         if step.is_single:
             made = Lazy(self, step.places[0], step.results[0])
             self._made.append(weakref.ref(made))
@@ -493,11 +495,6 @@ def _form(x: tf.Tensor, items: Sequence[Any]) -> Any:
         if other is x:
             return "again", k
     return _eager_ops.form_of_input(x)
-
-
-def _captured(kind: Kind) -> list[Any]:
-    """The handles that a function captures."""
-    return list(filter(_is_handle, getattr(kind.graph, "external_captures", ())))
 
 
 def _is_handle(x: Nest) -> bool:

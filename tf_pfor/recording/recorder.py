@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,16 +11,18 @@ import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED
+from tf_pfor._tf._functions import op_types
 from tf_pfor._tf._stacks import caller, is_called_from
 from tf_pfor.core import nests
 from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.recording.calls import Calls
 from tf_pfor.recording.forms import FOLLOWED, RESOURCE, form_of, name_of
 from tf_pfor.recording.gradients import follow
-from tf_pfor.recording.kinds import SEEDS, op_type_of, write_refused
+from tf_pfor.recording.kinds import SEEDS, op_type_of, write_refused, writes
 from tf_pfor.recording.nodes import Kind, Node, Recorded, results_of
+from tf_pfor.recording.tensors import show_ragged
 
-_WRITES = ("Assign", "Resource")
+_OF_FUNCTIONS = re.compile(r"^__(?:inference|forward)_(.+)_\d+$")
 _ADVICE = {
     "stop_recording": "Put tf.stop_gradient around the values that it shall not follow.",
     "reset": "Begin another tape after the call.",
@@ -38,12 +41,14 @@ class Recorder(Calls):
 
     def __init__(self, kinds: dict[Any, Any], wait: Callable[[], None]) -> None:
         super().__init__(kinds)
+        show_ragged()
         self.nodes: list[Node] = []
         self.variables: dict[Any, tf.Variable] = {}
         self.example = 0
         self._wait = wait
         self._made: list[Node] = []
         self._known: dict[Any, Node] = {}
+        self._read: set[int] = set()  # the ids of the variables and tables that the calls read
         self._tapes: weakref.WeakSet[Any] = weakref.WeakSet()  # those that the function begins
 
     # -----------------------------------------------------------------------
@@ -58,18 +63,23 @@ class Recorder(Calls):
         inputs, lengths = self.inputs(facts, given)
         forms = list(map(form_of, inputs))
         is_known = not any([type(x) is Recorded for x in inputs])
-        if is_known and (FOLLOWED.isdisjoint([f[0] for f in forms]) or "Dataset" in op_type):
-            return PASSED
         attrs = given[len(facts.lists) :]
+        if is_known and (FOLLOWED.isdisjoint([f[0] for f in forms]) or "Dataset" in op_type):
+            for x in attrs if "Dataset" in op_type else ():
+                if hasattr(x, "captured_inputs"):  # a function
+                    self._runs_now(tf.compat.as_str(x.name), x.captured_inputs)
+            return PASSED
         if op_type == "Shape" and inputs[0].shape.is_fully_defined():
             dtype = dict(zip(attrs[::2], attrs[1::2])).get("out_type", tf.int32)
             return tf.constant(inputs[0].shape.as_list(), dtype)
         handles = [x for x, f in zip(inputs, forms) if f[0] == RESOURCE]
         if handles and facts.is_stateful:
-            if is_known and not op_type.startswith(_WRITES):
-                return PASSED  # an iterator or the like, of this example alone
-            raise write_refused(op_type, draws=is_called_from(f"{SEEDS}.py"))
+            if not is_known:
+                raise write_refused(op_type, draws=is_called_from(f"{SEEDS}.py"))
+            self._runs_now(op_type, handles)
+            return PASSED  # an iterator or the like, of this example alone
         ids = [x._id for x in handles]  # counted up: no other tensor gets it
+        self._read.update(ids)
         kinds = self.kinds_of_op(facts, inputs, lengths, attrs, (*ids, *forms))
         kind = kinds.of(inputs)
         varying = [inputs[i] for i in kinds.varying]
@@ -108,7 +118,15 @@ class Recorder(Calls):
                 f"{name} inside of batched() reads a recorded value. Put the function that calls "
                 "it into a tf_pfor.cell."
             )
+        self._runs_now(name, inputs)
         return inputs
+
+    def _runs_now(self, name: str, inputs: Sequence[Any]) -> None:
+        """Refuses an op or a function that writes now what calls before it read later."""
+        was_read = not self._read.isdisjoint([x._id for x in inputs if isinstance(x, tf.Tensor)])
+        if writes(op_types(name), was_read=was_read):
+            name = _OF_FUNCTIONS.sub(r"\1", name)
+            raise write_refused(name, draws=is_called_from(f"{SEEDS}.py"))
 
     def meets(self, handles: Sequence[int], *, writes: bool) -> None:
         """Variables are read when what was recorded runs, and not written."""
@@ -151,6 +169,7 @@ class Recorder(Calls):
     ) -> Any:
         """Records the call of a Python function of tensors as one."""
         kind, leaves, names = self.kind_of_unit(owner, name, fn, args, kwargs)
+        self._read.update([x._id for x in kind.captured])
         return self._record(kind, leaves, names)
 
     def _record(self, kind: Kind, inputs: list[Any], names: list[Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -9,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
+from tf_pfor._tf._types import RAGGED
 from tf_pfor.core.nests import Nest
 
 
@@ -137,3 +139,28 @@ class Deferred(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
 
     def __deepcopy__(self, memo: object) -> Deferred:
         return self
+
+
+@functools.cache
+def show_ragged() -> None:
+    """Lets RaggedTensors find the values of recorded tensors, in scopes and after them.
+
+    TensorFlow asks whether their parts are EagerTensors, which recorded tensors are not.
+    """
+    for name in ("__repr__", "numpy", "to_list"):
+        setattr(RAGGED, name, _with_values(getattr(RAGGED, name)))
+
+
+def _with_values(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A method of RaggedTensors that reads values in place of recorded tensors."""
+
+    @functools.wraps(method)
+    def found(self: tf.RaggedTensor) -> Any:
+        parts = tf.nest.flatten(self, expand_composites=True)
+        if not any(isinstance(x, Deferred) for x in parts):
+            return method(self)
+        name = method.__name__.strip("_")
+        made = [x.tensor(name) if isinstance(x, Deferred) else x for x in parts]
+        return method(tf.nest.pack_sequence_as(self, made, expand_composites=True))
+
+    return found

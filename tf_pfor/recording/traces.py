@@ -126,7 +126,7 @@ class Step:
         self.first = 0 if before is None else before.first + len(before.results)
         self.depth = 0 if before is None else before.depth + 1
         self.writes = before is not None and (before.writes or bool(kind and kind.writes))
-        of_function = bool(kind and kind.reads_variables)
+        of_function = bool(kind and kind.captured)
         self.reads_variables = of_function or (before is not None and before.reads_variables)
         fails = bool(kind and kind.may_fail)
         self.must_run = before is not None and (before.must_run or fails or self.writes)
