@@ -53,7 +53,7 @@ from tf_pfor.core.late_gradients import convert_later
 from tf_pfor.core.pending import InChannels
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, product, transpose, unfold
-from tf_pfor.core.values import Value, is_static
+from tf_pfor.core.values import Shape, Value, is_static, size_of
 
 _ATTRS = ("strides", "padding", "explicit_paddings", "data_format", "dilations", "use_cudnn_on_gpu")
 
@@ -201,12 +201,14 @@ def _by_row(call: Call, make: Callable[..., tf.Tensor], *inputs: Value) -> tf.Te
         return [make(call, *[_held(v, next(supply)) if v.is_stacked else v for v in inputs])]
 
     def gradient(tensors: Sequence[tf.Tensor], upstream: tf.Tensor) -> list[tf.Tensor]:
-        n = call.loop.length
-        is_wide = [isinstance(v, InChannels) for v in varying]
-        rows = [_rows_of(t, n) if w else t for t, w in zip(tensors, is_wide)]
-        upstream = _rows_of(upstream, n) if any(is_wide) else upstream
-        found = _gradients_of_row(call, inputs, rows, upstream)
-        return [_channels_of(t) if w else t for t, w in zip(found, is_wide)]
+        shapes = [v.inner_shape if isinstance(v, InChannels) else None for v in varying]
+        of_result = call.output_shape() if any(shapes) else None
+        values = [
+            _images(call, t, s) if s else Value.stacked(t)
+            for t, s in zip([*map(_tf.captured, tensors), upstream], [*shapes, of_result])
+        ]
+        found = _gradients_of_row(call, inputs, values)
+        return [_channels_of(v) if s else v.tensor for v, s in zip(found, shapes)]
 
     before = len(graph.get_operations())
     with graph.as_default():
@@ -223,24 +225,34 @@ def _held(value: Value, tensor: tf.Tensor) -> Value:
     return Value.stacked(tensor).with_inner_shape(value.inner_shape)
 
 
-def _rows_of(wide: tf.Tensor, n: Dim) -> tf.Tensor:
-    """[b, ...spatial, n*c] -> [n, b, ...spatial, c], in the current graph."""
-    x = tf.reshape(wide, tf.concat([tf.shape(wide)[:-1], [n, -1]], 0))
-    at = len(wide.shape) - 1
-    return tf.transpose(x, [at, *range(at), at + 1])
+def _images(call: Call, wide: tf.Tensor, shape: Shape) -> Value:
+    """Images that are ``wide``, [b, ...spatial, n*c], for ops of the current graph."""
+
+    def rows() -> tf.Tensor:
+        x = tf.reshape(wide, tf.concat([tf.shape(wide)[:-1], [call.loop.length, -1]], 0))
+        at = len(wide.shape) - 1
+        return tf.transpose(x, [at, *range(at), at + 1])
+
+    return InChannels.deferred(rows, shape, wide.dtype, wide=wide)
 
 
-def _channels_of(rows: tf.Tensor) -> tf.Tensor:
-    """The inverse."""
-    at = len(rows.shape) - 2
-    x = tf.transpose(rows, [*range(1, at + 1), 0, at + 1])
+def _channels_of(value: Value) -> tf.Tensor:
+    """[n, b, ...spatial, c] -> [b, ...spatial, n*c], in the current graph."""
+    if isinstance(value, InChannels):
+        return value.wide
+    at = len(value.tensor.shape) - 2
+    x = tf.transpose(value.tensor, [*range(1, at + 1), 0, at + 1])
     return tf.reshape(x, tf.concat([tf.shape(x)[:-2], [-1]], 0))
 
 
-def _gradients_of_row(
-    call: Call, inputs: Sequence[Value], tensors: Sequence[tf.Tensor], upstream: tf.Tensor
-) -> list[tf.Tensor]:
-    """The gradients with respect to the inputs that vary, in the current graph."""
+def _gradients_of_row(call: Call, inputs: Sequence[Value], varying: Sequence[Value]) -> list[Value]:
+    """The gradients with respect to the inputs that vary, in the current graph.
+
+    Args:
+      call: the call.
+      inputs: its inputs.
+      varying: the inputs that vary, and the gradient of the result, in the current graph.
+    """
     known = set(call.schema.attr_types)  # convolutions of volumes have no explicit paddings
     attrs = {name: call.attr(name) for name in _ATTRS[:-1] if name in known}
     names = list(call.inputs)
@@ -254,11 +266,11 @@ def _gradients_of_row(
         return tf.gradients(made, [row_inputs[i] for i in wrt], g)
 
     specs = [tf.TensorSpec(t.shape, t.dtype) for t in (*call.op.inputs, call.op.outputs[0])]
-    supply = iter(tensors)
-    values = [Value.stacked(_tf.captured(next(supply))) if v.is_stacked else v for v in inputs]
-    values.append(Value.stacked(upstream))
+    supply = iter(varying)
+    values = [next(supply) if v.is_stacked else v for v in inputs]
+    values.append(next(supply))
     made = convert_later(later, _graphs.trace("gradient_of_row", gradients, specs), values)
-    return [later.tile(v).tensor for v in made]
+    return [*map(later.tile, made)]
 
 
 # ---------------------------------------------------------------------------
@@ -313,12 +325,6 @@ def known_input_channels(call: Call, filter_shape: tuple[int, ...]) -> int:
 
 def gradients_by_filters(call: Call, input_sizes: Value, filter: Value, out_backprop: Value) -> Any:
     """dy_i by F_i: a convolution of dy_i, spread out by the strides, with the filter reversed."""
-    return call.like(_by_row(call, _spread_by_filters, input_sizes, filter, out_backprop))
-
-
-def _spread_by_filters(
-    call: Call, input_sizes: Value, filter: Value, out_backprop: Value
-) -> tf.Tensor:
     shape = known_shape(filter, "filter")
     groups = known_input_channels(call, shape) // max(shape[-2], 1)
     if input_sizes.inner_shape == (2,) and not is_static(call.output_shape()):
@@ -327,15 +333,30 @@ def _spread_by_filters(
         )
     w = window(call, sizes(call, "input_sizes"), shape, groups)
     spread, back = w.transposed(call.emit)
-    dy = rows_of_images(call, out_backprop, groups)  # [n*g*b, ...out, o]
+
+    def in_rows(call: Call, input_sizes: Value, filter: Value, dy: Value) -> tf.Tensor:
+        x = rows_of_images(call, dy, groups)  # [n*g*b, ...out, o]
+        x = spread_out(call, x, w, spread)
+        x = correlate(call, x, turned(call, filter, groups), back)  # [n*g, b, ...size, c]
+        return images_of_rows(call, x, w, groups)
+
+    def wide(call: Call, input_sizes: Value, filter: Value, dy: InChannels) -> tf.Tensor:
+        return _grouped(call, dy.wide, turned(call, filter, groups), back, back.n)
+
+    inputs, is_dense = (input_sizes, filter, out_backprop), set(w.strides) == {1} and groups == 1
+    if isinstance(out_backprop, InChannels) and is_dense and _may_group(call, out_backprop, back):
+        return in_channels(call, _by_row(call, wide, *inputs), call.output_shape())
+    return call.like(_by_row(call, in_rows, *inputs))
+
+
+def turned(call: Call, filter: Value, groups: int) -> tf.Tensor:
+    """Filters for the way back: [n*g, ...kernel, o, c], reversed along the axes of the kernel."""
     f = rows_of_filters(call, filter, groups)  # [n*g, ...kernel, c, o]
-    rank = len(w.kernel)
-    axes = np.arange(1, rank + 1, dtype=np.int32)
-    if w.taps > 1:
-        f = call.emit("ReverseV2", f, axes)
-    f = transpose(call, f, [0, *range(1, rank + 1), rank + 2, rank + 1])  # [n*g, ...kernel, o, c]
-    x = correlate(call, spread_out(call, dy, w, spread), f, back)  # [n*g, b, ...size, c]
-    return images_of_rows(call, x, w, groups)
+    kernel = known_shape(filter, "filter")[:-2]
+    rank = len(kernel)
+    if size_of(kernel) > 1:
+        f = call.emit("ReverseV2", f, np.arange(1, rank + 1, dtype=np.int32))
+    return transpose(call, f, [0, *range(1, rank + 1), rank + 2, rank + 1])
 
 
 def spread_out(call: Call, dy: tf.Tensor, w: fg.Window, size: tuple[Dim, ...]) -> tf.Tensor:
