@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from tf_pfor._tf import _types
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
 Nest: TypeAlias = Any
@@ -59,10 +60,34 @@ def from_user(structure: Nest) -> Any:
     return structure
 
 
+@functools.lru_cache(maxsize=256)
+def _stand_in_of(spec: tf.TypeSpec[Any], names: tuple[str, ...]) -> Any:
+    """A namedtuple type that stands for an extension type."""
+    make: Any = collections.namedtuple
+    made = make(spec.value_type.__name__, names, rename=True)
+    made.spec = spec
+    return made
+
+
+def opened(structure: Nest) -> Any:
+    """``from_user``, with stand-ins for extension types too; ``to_user`` is the inverse."""
+
+    def visit(x: Nest) -> Any:
+        if not isinstance(x, tf.experimental.ExtensionType):
+            return x
+        spec, fields = _types.fields_of(x)
+        return _stand_in_of(spec, tuple(fields))(*map(opened, fields.values()))
+
+    return tf.nest.map_structure(visit, from_user(structure))
+
+
 def to_user(structure: Nest) -> Any:
     """The inverse of ``from_user``."""
     if isinstance(structure, tuple) and hasattr(structure, "_fields"):
         parts = [to_user(x) for x in structure]
+        spec = getattr(type(structure), "spec", None)
+        if spec is not None:
+            return _types.of_fields(spec, parts)
         cls = getattr(type(structure), "dataclass_type", None)
         if cls is None:
             return type(structure)(*parts)

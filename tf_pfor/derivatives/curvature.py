@@ -283,7 +283,7 @@ def conjugate_gradient(
         given = value is not None or name != "maxiter"
         if given and (isinstance(value, bool) or not isinstance(value, kind) or value < 0):  # type: ignore[operator]
             raise ArgumentError(f"{name} must be a number of at least 0, found {value!r}.")
-    structure = nests.from_user(b)
+    structure = nests.opened(b)
     right = [tf.convert_to_tensor(x) for x, _ in present(structure, "b")]
     if not right or any(not x.dtype.is_floating or x.dtype != right[0].dtype for x in right):
         found = [x.dtype.name for x in right]
