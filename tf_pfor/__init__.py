@@ -52,6 +52,7 @@ from tf_pfor.core.errors import (
     NotVectorizableError,
     PforError,
     RegistrationError,
+    UnsupportedStateError,
     VerificationError,
 )
 from tf_pfor.core.registry import RegisterPFor
@@ -123,6 +124,7 @@ __all__ = [
     "RegistrationError",
     "Report",
     "SourceLine",
+    "UnsupportedStateError",
     "VerificationError",
     "__version__",
     "all_gather",
