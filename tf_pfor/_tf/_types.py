@@ -52,7 +52,7 @@ class _Fields(tf.experimental.ExtensionTypeBatchEncoder):  # pyright: ignore[rep
 
 def fields_of(x: object) -> tuple[Any, dict[str, Any]]:
     """The spec of an extension type, and its tensors and composites by the names of its fields."""
-    spec: Any = tf.type_spec_from_value(x)
+    spec = tf.type_spec_from_value(x)
     names: list[str] = []
     kinds = (tf.Tensor, COMPOSITE)
     for name in spec.__dict__:
@@ -61,8 +61,9 @@ def fields_of(x: object) -> tuple[Any, dict[str, Any]]:
     return spec, dict(zip(names, spec._to_components(x), strict=True))
 
 
-def of_fields(spec: Any, fields: Sequence[Any]) -> Any:
+def of_fields(spec: object, fields: Sequence[Any]) -> Any:
     """The inverse; its constructor, which may ask for other shapes, is not called."""
+    assert isinstance(spec, _extension_type.ExtensionTypeSpec)
     return spec._from_components(tuple(fields))
 
 

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import functools
 import numbers
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -25,12 +25,15 @@ opens what it gets by ``tf.nest``, or hands it on to one that does. A type check
 _OF_REPLICAS = tf.distribute.DistributedValues
 
 
+def _tuple_type(name: str, fields: Sequence[str]) -> Any:
+    make: Any = collections.namedtuple  # its fields are not known to a type checker
+    return make(name, fields, rename=True)
+
+
 @functools.lru_cache(maxsize=256)
 def _stand_in(cls: type) -> Any:
     """A namedtuple type that stands for the dataclass ``cls``."""
-    names = [f.name for f in dataclasses.fields(cls) if f.init]
-    make: Any = collections.namedtuple  # its fields are not known to a type checker
-    made = make(cls.__name__, names, rename=True)
+    made = _tuple_type(cls.__name__, [f.name for f in dataclasses.fields(cls) if f.init])
     made.dataclass_type = cls
     return made
 
@@ -63,8 +66,7 @@ def from_user(structure: Nest) -> Any:
 @functools.lru_cache(maxsize=256)
 def _stand_in_of(spec: tf.TypeSpec[Any], names: tuple[str, ...]) -> Any:
     """A namedtuple type that stands for an extension type."""
-    make: Any = collections.namedtuple
-    made = make(spec.value_type.__name__, names, rename=True)
+    made = _tuple_type(spec.value_type.__name__, names)
     made.spec = spec
     return made
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import numbers
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -22,6 +22,9 @@ from tf_pfor.tracing.caching import UNCACHED, EagerCall
 from tf_pfor.tracing.user_code import autographed
 
 _Leaves = list[tf.Tensor]
+_Concrete: TypeAlias = (
+    Any  # a concrete function, whose variables and captures the stubs do not know
+)
 _no_autograph = tf.autograph.experimental.do_not_convert
 
 
@@ -128,7 +131,9 @@ class _Solver:
     For A x = b the derivative is dx = A^-1 (db - dA x). It is a solve with A, which is symmetric.
     """
 
-    def __init__(self, product: Any, inverse: Any, tol: float, atol: float, maxiter: int | None):
+    def __init__(
+        self, product: _Concrete, inverse: _Concrete, tol: float, atol: float, maxiter: int | None
+    ):
         self._product, self._inverse = product, inverse
         self._ends = len(product.captured_inputs)
         self._limits = (tol**2, atol**2, maxiter)
@@ -185,7 +190,7 @@ class _Solver:
         return attached(lambda *given: [*given[n : 2 * n]], given, gradient)
 
 
-def _called(function: Any, captured: _Leaves, xs: _Leaves) -> _Leaves:
+def _called(function: _Concrete, captured: _Leaves, xs: _Leaves) -> _Leaves:
     return [*call_flat(function, xs, captured, is_compiled=False)]
 
 
