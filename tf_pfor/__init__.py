@@ -52,12 +52,12 @@ from tf_pfor.core.errors import (
     NotVectorizableError,
     PforError,
     RegistrationError,
+    UnsupportedStateError,
     VerificationError,
 )
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.settings import Defaults
 from tf_pfor.derivatives.curvature import (
-    conjugate_gradient,
     fisher_vector_product,
     gauss_newton_vector_product,
     ntk,
@@ -77,6 +77,7 @@ from tf_pfor.derivatives.per_example import (
     per_example_gradients,
 )
 from tf_pfor.derivatives.products import jvp, linearize, vjp
+from tf_pfor.derivatives.solves import conjugate_gradient
 from tf_pfor.frontends.columns import column_function
 from tf_pfor.frontends.coverage import Coverage, coverage
 from tf_pfor.frontends.drop_in import disable_drop_in, drop_in, enable_drop_in
@@ -123,6 +124,7 @@ __all__ = [
     "RegistrationError",
     "Report",
     "SourceLine",
+    "UnsupportedStateError",
     "VerificationError",
     "__version__",
     "all_gather",

@@ -373,6 +373,16 @@ def test_errors(run, error, words):
         run()
 
 
+@pytest.mark.parametrize(
+    ("fn", "end"),
+    [(lambda x: ppermute(x, perm=[(0, 9)]), "pass numbers below 3"), (psum, r"\(chunk_size\) out")],
+)
+def test_advice_is_not_to_move_a_collective(fn, end):
+    with pytest.raises(NotVectorizableError, match=f"{end}$") as caught:
+        vmap(fn, chunk_size=2 if fn is psum else None)(X)
+    assert type(caught.value) is NotVectorizableError
+
+
 def test_the_loop_as_reference_has_no_collectives():
     with pytest.raises(ArgumentError, match="Use pfor"):
         tf_pfor.for_loop(lambda i: psum(i), tf.int32, 3)

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -63,6 +64,58 @@ def test_structures_are_kept():
     assert isinstance(found.a, Point)
     close(found.a.x, 2 * np.eye(2))
     close(found.b[0].x, np.eye(2))
+
+
+class Ends(tf.experimental.ExtensionType):
+    """A tensor of any shape."""
+
+    a: tf.Tensor
+
+
+class Line(tf.experimental.ExtensionType):
+    """Another extension type, in a dict, and a name beside it."""
+
+    slope: tf.Tensor
+    rest: Mapping[str, Ends]
+    name: str = "line"
+
+
+def product_of_ends(line):
+    return line.slope * line.rest["x"].a ** 2
+
+
+DERIVATIVES = {
+    **ALL,
+    "grad": lambda f: tf_pfor.grad(lambda x: tf.reduce_sum(f(x))),
+    "vjp": lambda f: lambda x: tf_pfor.vjp(f, x)[1](X)[0],
+    "jvp": lambda f: lambda x: tf_pfor.jvp(f, (x,), (x,))[1],
+    "linearize": lambda f: lambda x: tf_pfor.linearize(f, x)[1](x),
+    "hvp": lambda f: lambda x: tf_pfor.hvp(lambda x: tf.reduce_sum(f(x)))(x, x),
+    "rows": lambda f: tf_pfor.vmap(tf_pfor.grad(f)),
+}
+
+
+@pytest.mark.parametrize("kind", DERIVATIVES)
+def test_extension_types_are_nests(kind):
+    """Arguments and results, of any shape; the same of dicts is right."""
+    form = DERIVATIVES[kind]
+
+    def of_dicts(d):
+        return d["slope"] * d["x"] ** 2
+
+    def plain(x):
+        if isinstance(x, Line):
+            assert x.name == "line"
+            return {"slope": plain(x.slope), "x": plain(x.rest["x"].a)}
+        return {k: plain(v) for k, v in x.items()} if isinstance(x, dict) else x
+
+    line = Line(X, {"x": Ends(3.0 * X)})
+    found = plain(form(product_of_ends)(line))
+    expected = form(of_dicts)({"slope": X, "x": 3.0 * X})
+    tf.nest.map_structure(close, found, expected)
+    made = tf_pfor.jacrev(lambda x: Line(2.0 * x, {"x": Ends(x)}, name="made"))(X)
+    assert made.name == "made"
+    close(made.rest["x"].a, np.eye(2))
 
 
 @of_all

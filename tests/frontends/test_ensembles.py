@@ -230,6 +230,40 @@ def test_data_of_each_member():
             close(a, b)
 
 
+def test_a_loss_that_is_not_reduced():
+    """Gradients of its sum and the mean of what Keras reports, as of each model alone."""
+    loss = keras.losses.MeanSquaredError(reduction="none")
+    weights = RNG.uniform(size=[24]).astype(np.float32)
+    models = [keras.Sequential([keras.Input([4]), keras.layers.Dense(2)]) for _ in range(K)]
+    ensemble = Ensemble(models)
+    reports = []
+    for model in (ensemble, *models):
+        model.compile(keras.optimizers.SGD(0.01), loss)
+        history = model.fit(X, Y, 9, sample_weight=weights, shuffle=False, verbose=0).history
+        reports.append([*history["loss"], model.evaluate(X, Y, 9, verbose=0)])
+    close(reports[0], np.mean(reports[1:], 0))
+    for i, model in enumerate(models):
+        for a, b in zip(ensemble.member(i).get_weights(), model.get_weights(), strict=True):
+            close(a, b)
+    ensemble = Ensemble([dense(i) for i in range(K)])  # with penalties, which Keras does not add
+    ensemble.compile("sgd", loss)
+    found = ensemble.evaluate(X, Y, 24, verbose=0)
+    ensemble.compile("sgd", "mse")
+    close(found, ensemble.evaluate(X, Y, 24, verbose=0))
+
+
+def test_data_that_is_of_no_member():
+    ensemble = Ensemble([dense(i) for i in range(K)], data="own")
+    own = np.stack([X] * K, 1)
+    with pytest.raises(ArgumentError, match=r'With data="own" inputs must be \[batch, 3, ...\]'):
+        ensemble.predict(X, verbose=0)
+    ensemble.compile("sgd", "mse")
+    with pytest.raises(ArgumentError, match="targets must be"):
+        ensemble.fit(own, Y, verbose=0)
+    with pytest.raises(ArgumentError, match="sample_weight must be"):
+        ensemble.fit(own, np.stack([Y] * K, 1), sample_weight=np.ones([24]), verbose=0)
+
+
 def test_nests_of_inputs_and_outputs():
     models = [gate() for _ in range(K)]
     starts = [model.get_weights() for model in models]

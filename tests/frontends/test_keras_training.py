@@ -155,6 +155,9 @@ def test_what_is_refused():
     whole.compile("sgd", "mse")
     with pytest.raises(tf_pfor.ArgumentError, match="6 examples"):
         whole.gradients(X, Y)
+    whole.compile("sgd", keras.losses.MeanSquaredError(reduction="none"))
+    with pytest.raises(tf_pfor.ArgumentError, match="The compiled loss has shape"):
+        whole.gradients(X[:4], Y[:4])
     normed = PerExample(keras.Sequential([keras.Input([3]), keras.layers.BatchNormalization()]))
     normed.compile("sgd", "mse")
     with pytest.raises(tf_pfor.ArgumentError, match="normalizes over the batch"):

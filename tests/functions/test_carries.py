@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tf_pfor import ArgumentError, ArgumentTypeError, scan
+from tf_pfor import ArgumentError, ArgumentTypeError, associative_scan, scan
 
 X = np.random.default_rng(0).normal(size=[3, 5, 2]).astype(np.float32)
 
@@ -116,6 +116,28 @@ def test_python_runs_once_for_each_signature():
     for _ in range(3):
         tf.function(lambda: scan(step, 0.0, tf.range(3.0)))()
     assert len(ran) == 3
+
+
+class Pair(tf.experimental.ExtensionType):
+    """Tensors of any shape."""
+
+    a: tf.Tensor
+    b: tf.Tensor
+
+
+def test_extension_types():
+    x = tf.constant([1.0, 2.0, 3.0])
+
+    def step(c, e):
+        return Pair(c.a + e.a, e.b), Pair(c.a, e.b)
+
+    last, ys = scan(step, Pair(0.0, 0.0), Pair(x, -x))
+    close(last.a, 6.0)
+    close(ys.a, [0.0, 1.0, 3.0])
+    close(ys.b, -x)
+    made = associative_scan(lambda p, q: Pair(p.a + q.a, p.b * q.b), Pair(x, x))
+    close(made.a, [1.0, 3.0, 6.0])
+    close(made.b, [1.0, 2.0, 6.0])
 
 
 RAGGED = tf.ragged.constant([[1.0, 2.0], [3.0]])

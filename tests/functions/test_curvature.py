@@ -263,6 +263,84 @@ def test_gradient_of_a_solve():
     close(taped + tf.transpose(taped), symmetric)
 
 
+def symmetric(a):
+    return (a + tf.transpose(a)) / 2
+
+
+def by_steps(a, b):
+    product = lambda v: tf.linalg.matvec(symmetric(a), v)  # noqa: E731
+    return conjugate_gradient(product, b, tol=1e-13)[0]
+
+
+def directly(a, b):
+    return tf.linalg.solve(symmetric(tf.convert_to_tensor(a)), b[:, None])[:, 0]
+
+
+def by_tapes(f):
+    """First and second gradients by eager tapes."""
+
+    def run(a, b):
+        sources = [a, b]
+        with tf.GradientTape() as outer, tf.GradientTape() as inner:
+            outer.watch(sources)
+            inner.watch(sources)
+            y = f(a, b)
+            first = inner.gradient(y, sources)
+            total = tf.add_n([tf.reduce_sum(tf.cos(x)) for x in first])
+        return first, outer.gradient(total, sources)
+
+    return run
+
+
+def sine(solve):
+    return lambda a, b: b[0] + tf.reduce_sum(tf.sin(solve(a, b)))
+
+
+DERIVATIVES = {
+    "tapes": lambda solve: by_tapes(sine(solve)),
+    "function": lambda solve: by_tapes(tf.function(sine(solve))),
+    "grad": lambda solve: tf_pfor.grad(sine(solve), (0, 1)),
+    "jacrev": lambda solve: tf_pfor.jacrev(solve, (0, 1)),
+    "jacfwd": lambda solve: tf_pfor.jacfwd(solve, (0, 1)),
+    "hessian": lambda solve: tf_pfor.hessian(sine(solve), (0, 1)),
+    "compiled": lambda solve: tf.function(
+        tf_pfor.grad(sine(solve), (0, 1)), jit_compile=solve is by_steps
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DERIVATIVES)
+def test_derivatives_are_of_the_solution(kind):
+    """By what the product reads and by the right side, also after no step."""
+    run = DERIVATIVES[kind]
+    a, rows = positive(3), [tf.cast(given(3), tf.float64), tf.zeros([3], tf.float64)]
+    for b in rows:
+        tf.nest.map_structure(close, run(by_steps)(a, b), run(directly)(a, b))
+    if kind not in ("tapes", "function", "compiled"):
+        found = strict(run(by_steps), in_axes=(None, 0))(a, tf.stack(rows))
+        expected = tf_pfor.vmap(run(directly), in_axes=(None, 0))(a, tf.stack(rows))
+        tf.nest.map_structure(close, found, expected)
+
+
+def test_derivatives_by_a_variable_of_the_product():
+    weights, rows = tf.Variable(positive(3)), tf.cast(given(2, 3), tf.float64)
+
+    def gradients(solve):
+        of_row = lambda b: tf.reduce_sum(tf.sin(solve(weights, b)))  # noqa: E731
+        with tf.GradientTape() as tape:
+            y = tf.reduce_sum(strict(of_row)(rows))
+        mapped = strict(tf_pfor.grad(of_row, variables=weights))(rows)
+        table = tf_pfor.grad(
+            lambda x: tf.reduce_sum(
+                x * solve(tf.linalg.diag(tf.gather(weights[0] ** 2, [1, 0])), x)
+            ),
+            variables=weights,
+        )
+        return tape.gradient(y, weights), mapped, table(rows[0, :2])
+
+    tf.nest.map_structure(close, gradients(by_steps), gradients(directly))
+
+
 def test_natural_gradient():
     """(F + 0.1)^-1 g: the pieces together, compiled."""
     product = PRODUCTS["fisher"]()

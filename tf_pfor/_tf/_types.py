@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -48,6 +48,23 @@ class _Fields(tf.experimental.ExtensionTypeBatchEncoder):  # pyright: ignore[rep
 
     def unbatch(self, spec: object) -> Any:
         return spec
+
+
+def fields_of(x: object) -> tuple[Any, dict[str, Any]]:
+    """The spec of an extension type, and its tensors and composites by the names of its fields."""
+    spec = tf.type_spec_from_value(x)
+    names: list[str] = []
+    kinds = (tf.Tensor, COMPOSITE)
+    for name in spec.__dict__:
+        own = [y for y in tf.nest.flatten(x.__dict__[name]) if isinstance(y, kinds)]
+        names += [name] if len(own) == 1 else [f"{name}_{i}" for i in range(len(own))]
+    return spec, dict(zip(names, spec._to_components(x), strict=True))
+
+
+def of_fields(spec: object, fields: Sequence[Any]) -> Any:
+    """The inverse; its constructor, which may ask for other shapes, is not called."""
+    make = getattr(spec, "_from_components")  # noqa: B009  (the stubs do not know it)
+    return make(tuple(fields))
 
 
 def batch_encoder(x: object, *, of_rows: bool = False) -> Encoder | None:

@@ -6,11 +6,12 @@ import collections
 import dataclasses
 import functools
 import numbers
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from tf_pfor._tf import _types
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
 Nest: TypeAlias = Any
@@ -24,12 +25,15 @@ opens what it gets by ``tf.nest``, or hands it on to one that does. A type check
 _OF_REPLICAS = tf.distribute.DistributedValues
 
 
+def _tuple_type(name: str, fields: Sequence[str]) -> Any:
+    make: Any = collections.namedtuple  # its fields are not known to a type checker
+    return make(name, fields, rename=True)
+
+
 @functools.lru_cache(maxsize=256)
 def _stand_in(cls: type) -> Any:
     """A namedtuple type that stands for the dataclass ``cls``."""
-    names = [f.name for f in dataclasses.fields(cls) if f.init]
-    make: Any = collections.namedtuple  # its fields are not known to a type checker
-    made = make(cls.__name__, names, rename=True)
+    made = _tuple_type(cls.__name__, [f.name for f in dataclasses.fields(cls) if f.init])
     made.dataclass_type = cls
     return made
 
@@ -59,10 +63,33 @@ def from_user(structure: Nest) -> Any:
     return structure
 
 
+@functools.lru_cache(maxsize=256)
+def _stand_in_of(spec: tf.TypeSpec[Any], names: tuple[str, ...]) -> Any:
+    """A namedtuple type that stands for an extension type."""
+    made = _tuple_type(spec.value_type.__name__, names)
+    made.spec = spec
+    return made
+
+
+def opened(structure: Nest) -> Any:
+    """``from_user``, with stand-ins for extension types too; ``to_user`` is the inverse."""
+
+    def visit(x: Nest) -> Any:
+        if not isinstance(x, tf.experimental.ExtensionType):
+            return x
+        spec, fields = _types.fields_of(x)
+        return _stand_in_of(spec, tuple(fields))(*map(opened, fields.values()))
+
+    return tf.nest.map_structure(visit, from_user(structure))
+
+
 def to_user(structure: Nest) -> Any:
     """The inverse of ``from_user``."""
     if isinstance(structure, tuple) and hasattr(structure, "_fields"):
         parts = [to_user(x) for x in structure]
+        spec = getattr(type(structure), "spec", None)
+        if spec is not None:
+            return _types.of_fields(spec, parts)
         cls = getattr(type(structure), "dataclass_type", None)
         if cls is None:
             return type(structure)(*parts)

@@ -83,9 +83,16 @@ _FALLBACK = (
 def refusal(recorder: Recorder) -> NotVectorizableError:
     """The error that lists every op that was rejected."""
     failures = recorder.failures()
-    rejected = [_tf.schema(op.type) for op, o, _ in recorder.entries if o is Outcome.REJECTED]
-    only_state = bool(rejected) and all(s is not None and s.is_stateful for s in rejected)
+    rejected = [op for op, outcome, _ in recorder.entries if outcome is Outcome.REJECTED]
+    others = [op for op in rejected if _tf.COLLECTIVE not in _tf.attr_map(op)]
+    schemas = [_tf.schema(op.type) for op in others]
+    only_state = bool(others) and all(s is not None and s.is_stateful for s in schemas)
     kind = UnsupportedStateError if only_state else NotVectorizableError
+    text = f"{len(failures)} op(s) of the loop body cannot be vectorized:\n  " + "\n  ".join(
+        failures
+    )
+    if rejected and not others:  # the reason says what to do, and they have no meaning elsewhere
+        return NotVectorizableError(text, tuple(failures))
     ways = ["move these ops out of the body"]
     if any("the fallback loop is off" in text for text in failures):
         ways = [_FALLBACK, *ways]
@@ -94,12 +101,7 @@ def refusal(recorder: Recorder) -> NotVectorizableError:
     if not only_state:
         ways.append("register a converter with tf_pfor.RegisterPFor")
     advice = f"{', '.join(ways[:-1])} or {ways[-1]}" if len(ways) > 1 else ways[0]
-    return kind(
-        f"{len(failures)} op(s) of the loop body cannot be vectorized:\n  "
-        + "\n  ".join(failures)
-        + f"\n{advice[0].upper()}{advice[1:]}.",
-        tuple(failures),
-    )
+    return kind(f"{text}\n{advice[0].upper()}{advice[1:]}.", tuple(failures))
 
 
 def warn_of_loops(recorder: Recorder) -> None:

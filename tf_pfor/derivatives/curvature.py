@@ -1,9 +1,8 @@
-"""Curvature without its matrix: Gauss-Newton and Fisher products, tangent kernels, solves."""
+"""Curvature without its matrix: Gauss-Newton and Fisher products, tangent kernels."""
 
 from __future__ import annotations
 
 import functools
-import numbers
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -22,8 +21,6 @@ from tf_pfor.derivatives.differentiated import (
     check_outputs,
     compiled,
     filled,
-    leaves_like,
-    present,
     tensors_of,
 )
 from tf_pfor.derivatives.functional import hvp, jacrev
@@ -65,7 +62,7 @@ def gauss_newton_vector_product(
     >>> product(tf.constant([1., 2.]), tf.constant([1., 1.])).numpy().tolist()
     [4.0, 16.0]
     """
-    _check_function(loss_fn, "loss_fn")
+    check_function(loss_fn, "loss_fn")
     return compiled(
         fn, argnums, has_aux, functools.partial(_gauss_newton, loss_fn=loss_fn), extra=1
     )
@@ -176,7 +173,7 @@ def ntk(
     >>> tf_pfor.ntk(linear, tf.ones([2]), x).numpy().tolist()
     [[5.0, 11.0], [11.0, 25.0]]
     """
-    _check_function(fn, "fn")
+    check_function(fn, "fn")
     block, budget = check_blocks(chunk_size, memory_budget, "chunk_size")
     blocks = cast("ChunkSize", block), budget
     arguments = (params, x1, x1 if x2 is None else x2)
@@ -230,124 +227,7 @@ def _kernel(
     return result
 
 
-# ---------------------------------------------------------------------------
-# Solves
-# ---------------------------------------------------------------------------
-
-
-@_no_autograph
-def conjugate_gradient(
-    matvec: Callable[[Any], Any],
-    b: Nest,
-    x0: Nest = None,
-    *,
-    tol: float = 1e-5,
-    atol: float = 0.0,
-    maxiter: int | None = None,
-    preconditioner: Callable[[Any], Any] | None = None,
-) -> tuple[Any, tf.Tensor]:
-    """Solves A x = b by products with A, which is symmetric and positive definite.
-
-    As ``jax.scipy.sparse.linalg.cg`` (Hestenes and Stiefel, 1952). In ``vmap`` the number of steps
-    differs per example. A gradient differentiates the steps that were made.
-
-    Args:
-      matvec: a function from a nest like ``b`` to A times it, such a nest. For damping, add a
-        multiple of its argument.
-      b: a nest of real tensors.
-      x0: a nest like ``b`` to begin with; None: zeros.
-      tol: relative tolerance: it stops where |b - A x| <= max(tol |b|, atol).
-      atol: absolute tolerance.
-      maxiter: the largest number of steps; None: ten for each element of ``b``.
-      preconditioner: a function from a nest like ``b`` to an approximate inverse of A times it.
-
-    Returns:
-      (x, steps): a nest like ``b``, and the int32 number of steps. Fewer than ``maxiter`` mean that
-      it has converged.
-
-    Raises:
-      ArgumentError: if ``b`` holds other than real tensors, or if a number is negative. Also if
-        ``x0`` or the result of a function is not like ``b``.
-
-    >>> import tensorflow as tf
-    >>> import tf_pfor
-    >>> matrix = tf.constant([[2., 0.], [0., 4.]])
-    >>> x, steps = tf_pfor.conjugate_gradient(
-    ...     lambda v: tf.linalg.matvec(matrix, v), tf.constant([2., 8.]))
-    >>> x.numpy().round(5).tolist(), int(steps)
-    ([1.0, 2.0], 2)
-    """
-    _check_function(matvec, "matvec")
-    for value, name in ((tol, "tol"), (atol, "atol"), (maxiter, "maxiter")):
-        kind = numbers.Integral if name == "maxiter" else numbers.Real
-        given = value is not None or name != "maxiter"
-        if given and (isinstance(value, bool) or not isinstance(value, kind) or value < 0):  # type: ignore[operator]
-            raise ArgumentError(f"{name} must be a number of at least 0, found {value!r}.")
-    structure = nests.from_user(b)
-    right = [tf.convert_to_tensor(x) for x, _ in present(structure, "b")]
-    if not right or any(not x.dtype.is_floating or x.dtype != right[0].dtype for x in right):
-        found = [x.dtype.name for x in right]
-        raise ArgumentError(f"b must hold real tensors of one dtype, found {found}.")
-
-    def linear(function: Callable[[Any], Any], name: str, xs: list[tf.Tensor]) -> list[tf.Tensor]:
-        made = function(nests.to_user(filled(structure, xs)))
-        return leaves_like(structure, made, f"what {name} returns", "b")
-
-    product = functools.partial(linear, autographed(matvec), "matvec")
-    solve = list
-    if preconditioner is not None:
-        _check_function(preconditioner, "preconditioner")
-        solve = functools.partial(linear, autographed(preconditioner), "preconditioner")
-    start = [tf.zeros_like(x) for x in right]
-    if x0 is not None:
-        start = leaves_like(structure, x0, "x0", "b")
-    steps, found = _steps(product, solve, right, start, tol**2, atol**2, maxiter)
-    return nests.to_user(filled(structure, found)), steps
-
-
-def _steps(
-    product: Callable[..., list[tf.Tensor]],
-    solve: Callable[..., list[tf.Tensor]],
-    b: list[tf.Tensor],
-    x: list[tf.Tensor],
-    tol2: float,
-    atol2: float,
-    maxiter: int | None,
-) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    k, limit = len(b), tf.maximum(tol2 * _dot(b, b), tf.cast(atol2, b[0].dtype))
-    residual = _plus(b, -1.0, product(x))
-    z = solve(residual)
-    gamma = _dot(residual, z)
-
-    def goes_on(step: tf.Tensor, gamma: tf.Tensor, *state: tf.Tensor) -> tf.Tensor:
-        del step, gamma
-        return _dot([*state[k : 2 * k]], [*state[k : 2 * k]]) > limit
-
-    def body(step: tf.Tensor, gamma: tf.Tensor, *state: tf.Tensor) -> Any:
-        x, r, p = ([*state[i * k : (i + 1) * k]] for i in range(3))
-        image = product(p)
-        alpha = gamma / _dot(p, image)
-        r = _plus(r, -alpha, image)
-        z = solve(r)
-        new = _dot(r, z)
-        return [step + 1, new, *_plus(x, alpha, p), *r, *_plus(z, new / gamma, p)]
-
-    if maxiter is None:
-        maxiter = 10 * tf.add_n([tf.size(t) for t in b])  # type: ignore[assignment]
-    step, _, *state = tf.while_loop(
-        goes_on, body, [tf.constant(0), gamma, *x, *residual, *z], maximum_iterations=maxiter
-    )
-    return step, state[:k]
-
-
-def _check_function(fn: Callable[..., Any], name: str) -> None:
+def check_function(fn: Callable[..., Any], name: str) -> None:
+    """Refuses what is no function."""
     if not callable(fn):
         raise ArgumentTypeError(f"{name} must be a function, found a {type(fn).__name__}.")
-
-
-def _dot(xs: list[tf.Tensor], ys: list[tf.Tensor]) -> tf.Tensor:
-    return tf.add_n([tf.reduce_sum(x * y) for x, y in zip(xs, ys)])
-
-
-def _plus(xs: list[tf.Tensor], scale: float | tf.Tensor, ys: list[tf.Tensor]) -> list[tf.Tensor]:
-    return [x + scale * y for x, y in zip(xs, ys)]

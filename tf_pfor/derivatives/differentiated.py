@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._types import COMPOSITE
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.late_gradients import own_constants
@@ -59,7 +60,7 @@ class Differentiated:
         self._numbers = tuple(k % cut for k in numbers)
         if len(set(self._numbers)) < len(numbers):
             raise ArgumentError(f"argnums names an argument twice, found {argnums!r}.")
-        chosen = [nests.from_user(self._args[k]) for k in self._numbers]
+        chosen = [nests.opened(self._args[k]) for k in self._numbers]
         self._structure = chosen[0] if isinstance(argnums, int) else tuple(chosen)
         self._chosen = chosen
         self.wrt: list[tf.Tensor] = []
@@ -108,7 +109,7 @@ class Differentiated:
             result, self._aux = result
         if result is None:
             raise ArgumentError("the function must return tensors to differentiate, found None.")
-        structure = nests.from_user(result)
+        structure = nests.opened(result)
         leaves: list[tf.Tensor] = []
         for x, path in present(structure, "output"):
             leaves.append(tf.convert_to_tensor(x))
@@ -148,7 +149,7 @@ def leaves_like(structure: Nest, given: object, name: str, other: str) -> list[t
     Raises:
       ArgumentError: if the structures or shapes differ.
     """
-    given = nests.from_user(given)
+    given = nests.opened(given)
     pairs = present(given, name)
     try:
         tf.nest.assert_same_structure(structure, given, check_types=False)
@@ -191,7 +192,7 @@ def present(structure: Nest, name: str) -> list[tuple[Any, str]]:
     """The leaves that are not None, each with what a user would write."""
     leaves = tf.nest.flatten(structure)
     for x in leaves:
-        if isinstance(x, (tf.RaggedTensor, tf.SparseTensor)):
+        if isinstance(x, COMPOSITE) and not isinstance(x, (tf.Variable, tf.IndexedSlices)):
             raise ArgumentTypeError(
                 f"{name} holds a {type(x).__name__}, expected dense tensors. Take its values "
                 "instead, and make it of them where it is needed."

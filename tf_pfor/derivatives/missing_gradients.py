@@ -95,7 +95,12 @@ def _is_not_linear(op: tf.Operation, depends: Collection[int]) -> bool:
     in them are not.
     """
     is_known = _OF_CUSTOM_GRADIENT.search(op.name) and not facts_of(op.type).is_of_shapes
-    return bool(is_known) and is_linear_in(op, depends) is False
+    return bool(is_known) and not _is_solve(op) and is_linear_in(op, depends) is False
+
+
+def _is_solve(op: tf.Operation) -> bool:
+    """Whether an op gives a constant its linear derivative, as ``conjugate_gradient`` does."""
+    return op.type == "IdentityN" and op.inputs[0].op.type == "StopGradient"
 
 
 def _seen(source: Nest) -> tf.Tensor:

@@ -158,7 +158,7 @@ def linearize(fn: Fn, *primals: Nest, has_aux: bool = False) -> Any:
 
 def _watched(primals: tuple[Any, ...]) -> tuple[Any, list[tf.Tensor]]:
     """The arguments as a nest, and its leaves as tensors that nothing else reads."""
-    structure = nests.from_user(primals)
+    structure = nests.opened(primals)
     inputs = [
         tf.identity(tf.convert_to_tensor(x))
         for k, part in enumerate(structure)
@@ -180,7 +180,7 @@ def _evaluated(
     args = nests.to_user(filled(structure, inputs))
     made = compiled(fn, tuple(range(len(args))), has_aux, compute)(*args)
     outputs, *aux = made if has_aux else (made,)
-    return nests.from_user(outputs), tuple(aux)
+    return nests.opened(outputs), tuple(aux)
 
 
 def _pulled(tape: tf.GradientTape, ys: Nest, xs: Nest, seeds: list[tf.Tensor]) -> list[tf.Tensor]:

@@ -77,7 +77,7 @@ def _scan(
     reverse: bool,
     axis: int,
 ) -> tuple[Any, Any]:
-    carry, rows = nests.from_user(init), nests.from_user(xs)
+    carry, rows = nests.from_user(init), nests.opened(xs)
     carried = _tensors(carry, "init")
     _check_dense(rows, "xs")
     given = [] if xs is None else _tensors(rows, "xs")
@@ -94,7 +94,7 @@ def _scan(
             raise ArgumentError(f"scan: fn must return (carry, y), found {result!r}.")
         new = nests.from_user(result[0])
         made = _like(carry, carried, new)
-        kept["ys"] = nests.from_user(result[1])
+        kept["ys"] = nests.opened(result[1])
         _check_dense(kept["ys"], "y")
         ys = [] if kept["ys"] is None else _tensors(kept["ys"], "y")
         for y in ys:

@@ -56,7 +56,7 @@ def associative_scan(
         )
     if isinstance(axis, bool) or not isinstance(axis, numbers.Integral):
         raise ArgumentTypeError(f"associative_scan: axis must be an int, found {axis!r}.")
-    structure = nests.from_user(elems)
+    structure = nests.opened(elems)
     leaves = [
         _tensor(x, name)
         for x, name in zip(tf.nest.flatten(structure), nests.paths(structure, "elems"))
@@ -169,7 +169,7 @@ class _Scan:
         nest = [
             nests.to_user(tf.nest.pack_sequence_as(self._structure, xs)) for xs in (first, second)
         ]
-        result = nests.from_user(self._fn(*nest))
+        result = nests.opened(self._fn(*nest))
         try:
             tf.nest.assert_same_structure(self._structure, result, check_types=False)
             made = [tf.convert_to_tensor(x) for x in tf.nest.flatten(result)]

@@ -183,7 +183,10 @@ def _permuted(call: Call, x: tf.Tensor, what: Collective, n: Dim) -> tf.Tensor:
     if not isinstance(n, int):
         raise Refused("ppermute needs a mapped axis whose size is known before running")
     if any(i >= n for pair in what.perm for i in pair):
-        raise Refused(f"perm of ppermute is {list(what.perm)}, and the mapped axis has {n} entries")
+        raise Refused(
+            f"perm of ppermute is {list(what.perm)}, and the mapped axis has {n} entries: pass "
+            f"numbers below {n}"
+        )
     rows = np.full([n], n, np.int32)
     for source, destination in what.perm:
         rows[destination] = source

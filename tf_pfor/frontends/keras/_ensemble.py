@@ -277,10 +277,25 @@ class Ensemble(keras.Model):
             return outputs, after.non_trainable, penalty
 
         values = Variables(*[[w.value for w in side] for side in self._stacked])
+        self._check_own(inputs, "inputs")
         self._template.see(inputs)
         axis = None if self.data == "shared" else 1
         with _scopes.outside_of_layers():
             return vmap(one, in_axes=(0, axis), out_shapes="ragged")(values, inputs)
+
+    def _check_own(self, x: Nest, name: str) -> None:
+        """Refuses data that is not of each member.
+
+        Raises:
+          ArgumentError: if ``data`` is "own", and a tensor has no axis 1 of the members.
+        """
+        for leaf in keras.tree.flatten(x) if self.data == "own" else ():
+            shape = leaf.shape
+            if shape.rank is not None and not shape[1:2].is_compatible_with([self.count]):
+                raise ArgumentError(
+                    f'With data="own" {name} must be [batch, {self.count}, ...], with the '
+                    f"examples of each of the {self.count} members; found shape {shape}."
+                )
 
     def members(self, inputs: Nest, training: bool = False) -> Any:
         """The outputs of each member: [k, batch, ...]."""
@@ -310,7 +325,11 @@ class Ensemble(keras.Model):
     def _member_losses(
         self, x: Nest, y: Nest, sample_weight: Nest, *, training: bool
     ) -> tuple[tf.Tensor, Any, list[tf.Tensor]]:
-        """The loss of each member [k], the mean outputs, and other variables after the call."""
+        """The loss of each member, the mean outputs, and other variables after the call.
+
+        A loss is [k], or [k, batch, ...] if the compiled loss is not reduced. The penalty counts in
+        each element then, which keeps the ratio that it has to a mean.
+        """
         outputs, after, penalties = self._run(x, training)
 
         @_no_autograph
@@ -318,9 +337,12 @@ class Ensemble(keras.Model):
             return self.compute_loss(x, y, y_pred, sample_weight, training)
 
         axis = None if self.data == "shared" else 1
+        for v, name in ((y, "targets"), (sample_weight, "sample_weight")):
+            self._check_own(v, name)
         given = [None if v is None else axis for v in (x, y, sample_weight)]
         losses = vmap(of_member, in_axes=(0, *given))(outputs, x, y, sample_weight)
         mean = keras.tree.map_structure(lambda t: tf.reduce_mean(t, 0), outputs)
+        penalties = tf.reshape(penalties, [self.count, *[1] * (losses.shape.rank - 1)])
         return losses + _scopes.scaled_loss(tf.cast(penalties, losses.dtype)), mean, after
 
     @_no_autograph
@@ -347,7 +369,7 @@ class Ensemble(keras.Model):
         self, losses: tf.Tensor, x: Nest, y: Nest, y_pred: Nest, sample_weight: Nest
     ) -> dict[str, Any]:
         size = tf.shape(keras.tree.flatten(x)[0])[0]
-        loss = _scopes.unscaled_loss(tf.reduce_mean(losses))
+        loss = _scopes.unscaled_loss(tf.reduce_mean(losses, 0))
         self._loss_tracker.update_state(loss, sample_weight=size)
         if self.data == "own":  # a mean prediction has no target: report the loss
             return {"loss": self._loss_tracker.result()}

@@ -149,6 +149,11 @@ class PerExampleGradientModel(keras.Model):
                 loss = unscaled_loss(self.compute_loss(x, y, outputs, sample_weight))
             finally:
                 self._only_of_examples = False
+            if loss.shape.rank != 0:
+                raise ArgumentError(
+                    f"The compiled loss has shape {loss.shape} for {self.microbatch_size} "
+                    'example(s), expected one number. Leave reduction="none" out.'
+                )
             kept[:] = [tf.nest.map_structure(lambda t: None, outputs)]
             return tf.cast(scale, loss.dtype) * loss, (loss, tf.nest.flatten(outputs))
 
