@@ -223,9 +223,11 @@ def sizes_from(call: Call, shape: RowShape) -> list[Any]:
 
 def with_room(tensor: tf.Tensor, axis: int, least: Dim) -> tf.Tensor:
     """``tensor`` with zeros behind it, so that an axis has so many elements at least."""
-    rank = tensor.shape.rank
+    rank, room = tensor.shape.rank, dim(tensor, axis)
     assert rank is not None
-    more = tf.maximum(least - dim(tensor, axis), 0)
+    if isinstance(room, int) and isinstance(least, int) and room >= least:
+        return tensor
+    more = tf.maximum(least - room, 0)
     made = tf.pad(tensor, more * np.array([[0, int(k == axis)] for k in range(rank)], np.int32))
     made.set_shape([None if k == axis else size for k, size in enumerate(tensor.shape)])
     return made
