@@ -96,6 +96,7 @@ def ragged_gather(
 ) -> Any:
     """The rows that the indices name, one behind the other."""
     require_packed(call)
+    call.read.add("OUTPUT_RAGGED_RANK")  # the number of inputs says it
     if len(params_nested_splits) != 1 or rank_of(indices) != 1:
         raise CannotVectorize("it has several ragged axes, or indices of several axes")
     splits, values = call.stacked(params_nested_splits[0]), call.stacked(params_dense_values)
