@@ -473,7 +473,16 @@ UNKNOWN = {
     "two cuts": lambda x, k: x[:2, :k] * x[1:3, :k],
     "product": lambda x, k: tf.matmul(x[:, :k], x[:, :k], transpose_b=True),
     "softmax": lambda x, k: tf.nn.softmax(x[:, :k]),
+    "transposed": lambda x, k: tf.transpose(x[:, :k]),
+    "transposed in front": lambda x, k: tf.transpose(x[:k]),
+    "padded by the row": lambda x, k: tf.pad(x[:k], [[0, 0], [k, 0]]),
+    "repeated": lambda x, k: tf.tile(x[:k], tf.stack([k + 1, 1])),
+    "taken": lambda x, k: tf.slice(x[:, :k], tf.stack([0, 0]), tf.stack([2, k // 2])),
 }
+
+
+# Whether sizes in front agree is not known.
+LOOPED_WHERE_UNKNOWN = ("columns", "joined", "stacked", "two cuts")
 
 
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
@@ -482,9 +491,10 @@ def test_sizes_that_are_not_known_in_front(name):
     """The rows share them, as numbers that are known when it runs."""
     specs = [tf.TensorSpec([None, None, None]), tf.TensorSpec([None], tf.int32)]
     body, x, k = UNKNOWN[name], tf.transpose(X, [0, 2, 1]), K
+    fallback = "loop" if name in LOOPED_WHERE_UNKNOWN else "error"
 
     @tf.function(input_signature=specs)
     def run(x, k):
-        return tf_pfor.vectorized_map(lambda e: body(*e), (x, k))
+        return tf_pfor.vectorized_map(lambda e: body(*e), (x, k), fallback=fallback)
 
     assert_rows(run(x, k), [body(row, size) for row, size in zip(x, k)])

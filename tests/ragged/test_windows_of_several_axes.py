@@ -110,3 +110,18 @@ def test_unknown_sizes_and_no_rows():
     wanted = [REDUCED["standardized"](fn(IMAGES[i], *tf.unstack(BOXES[i]))) for i in range(6)]
     np.testing.assert_allclose(run(IMAGES, BOXES), tf.stack(wanted), rtol=1e-4, atol=1e-5)
     assert run(IMAGES[:0], BOXES[:0]).shape == [0, 3]
+
+
+def test_crops_of_a_height_of_the_row():
+    """The batch, whose size of one the op itself puts in front, is known to be one."""
+
+    def body(x, y0, x0, h, w):
+        del x0, w
+        return tf.image.crop_to_bounding_box(x, tf.minimum(y0, 7 - h), 1, h, 3)
+
+    boxes = tf.constant([[0, 0, 7, 5], [2, 1, 3, 4], [6, 4, 1, 1]])
+    found = tf_pfor.vectorized_map(
+        lambda e: body(e[0], *tf.unstack(e[1])), (IMAGES[:3], boxes), fallback="error"
+    )
+    for row, x, box in zip(found, IMAGES, boxes):
+        np.testing.assert_array_equal(row, body(x, *tf.unstack(box)))

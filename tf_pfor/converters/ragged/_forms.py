@@ -43,6 +43,16 @@ def size_at(value: Value, axis: int) -> Any:
     return None if shape is None else shape[axis]
 
 
+def size_when_run(value: Value, axis: int) -> Any:
+    """The same; a size that is unknown is read from the tensor."""
+    size = size_at(value, axis)
+    if size is not None:
+        return size
+    if isinstance(value, Ragged):
+        return dim(value.tensor, axis - value.n_leading + 1)
+    return dim(value.tensor, axis + int(value.is_stacked))
+
+
 def is_one(size: Size) -> bool:
     """Whether an axis has size one in all rows."""
     return isinstance(size, int) and size == 1
