@@ -325,6 +325,16 @@ def test_sizes_that_do_not_fit():
         tf_pfor.vectorized_map(lambda e: e[0][: e[1]] * X[1][: e[1] - 1], (X, K))
 
 
+def test_the_largest_of_a_row_that_may_be_shorter_is_refused_under_xla():
+    with pytest.raises(tf_pfor.NotVectorizableError, match="a row may be shorter than what is"):
+        tf_pfor.vmap(lambda e: tf.math.top_k(e[0][: e[1], 0], 1).values, jit_compile=True)((X, K))
+    sort = tf_pfor.vmap(
+        lambda e: tf.sort(e[0][: e[1], 0], direction="DESCENDING")[0], jit_compile=True
+    )
+    wanted = [tf.reduce_max(x[:k, 0]) for x, k in zip(X, K)]
+    np.testing.assert_array_equal(sort((X, K)), wanted)
+
+
 def test_what_has_no_form_under_xla_is_refused():
     with pytest.raises(tf_pfor.NotVectorizableError, match="under jit_compile"):
         tf.function(
