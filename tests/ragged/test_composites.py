@@ -44,6 +44,45 @@ def assert_same(found, rows):
     assert found.dtype == rows[0].dtype
 
 
+OF_TWO_AXES = {
+    "concat": lambda r: tf.concat([r, r * 2.0, r], 1),
+    "backwards": lambda r: tf.gather(r, tf.range(r.nrows())[::-1]),
+    "masked": lambda r: tf.ragged.boolean_mask(r, tf.reduce_sum(r, 1) > 3.0),
+    "texts": lambda r: tf.strings.reduce_join(tf.strings.as_string(r), axis=-1),
+    "texts apart": lambda r: tf.strings.reduce_join(tf.strings.as_string(r), -1, separator="-"),
+}
+
+
+@pytest.mark.parametrize("name", OF_TWO_AXES)
+def test_ops_on_rows_of_rows(name):
+    body, spec = OF_TWO_AXES[name], tf.RaggedTensorSpec([None, None, None], ragged_rank=2)
+    run = tf.function(
+        lambda x: tf_pfor.vectorized_map(body, x, fallback="error"), input_signature=[spec]
+    )
+    rows = ragged(NESTED)
+    assert_same(run(rows), loop(body, rows))
+    assert run(rows[:0]).to_list() == []
+
+
+def test_rows_of_rows_at_places_of_the_row():
+    rows, places = ragged(NESTED), tf.ragged.constant([[1, 0, 1], [], [2, 2]], dtype=tf.int32)
+
+    def run(places):
+        with tf.GradientTape() as tape:
+            tape.watch(rows.flat_values)
+            found = tf_pfor.vectorized_map(
+                lambda e: tf.gather(*e), (rows, places), fallback="error"
+            )
+            total = tf.reduce_sum(found.flat_values**2)
+        return found, tf.convert_to_tensor(tape.gradient(total, rows.flat_values))
+
+    found, slopes = run(places)
+    assert found.to_list() == [[[3.0], [1.0, 2.0], [3.0]], [], [[5.0, 6.0, 7.0]] * 2]
+    np.testing.assert_allclose(slopes, [2.0, 4.0, 12.0, 0.0, 20.0, 24.0, 28.0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="an index is out of bounds"):
+        run(places + 1)
+
+
 @pytest.mark.parametrize("place", ["eager", "function", "vmap", "chunks", "dataset"])
 @pytest.mark.parametrize("name", RAGGED_BODIES)
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")

@@ -72,6 +72,51 @@ def test_few_rows(n):
     np.testing.assert_allclose(found, np.reshape(wanted, [n, 4]), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("name", OPS)
+def test_no_rows_or_nothing_in_them(name, stride):
+    """Kernels of oneDNN give what is empty another shape, or end the process."""
+
+    def body(e):
+        return tf.reduce_sum(OPS[name](cut(e), stride, "SAME")[0], [0, 1])
+
+    one = tf.TensorSpec([None], tf.int32)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 11, 10, 3]), one, one])
+    def run(images, heights, widths):
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            made = tf_pfor.vectorized_map(body, (images, heights, widths), fallback="error")
+        return made, tape.gradient(made, images)
+
+    channels = {"convolution": 4, "depthwise": 6}.get(name, 3)
+    for n in (0, 2):
+        made, slopes = run(IMAGES[:n], tf.zeros([n], tf.int32), WIDTHS[:n])
+        np.testing.assert_array_equal(made, np.zeros([n, channels]))
+        np.testing.assert_array_equal(slopes, np.zeros([n, 11, 10, 3]))
+
+
+def test_gradients_of_no_rows_in_the_body():
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, 11, 10, 3]), tf.TensorSpec([None], tf.int32)]
+    )
+    def run(images, lengths):
+        def body(e):
+            x = e[0][: e[1]][None]
+            with tf.GradientTape() as tape:
+                tape.watch([x, FILTER])
+                made = tf.reduce_sum(tf.nn.conv2d(x, FILTER, 1, "SAME") ** 2)
+            of_row, of_filter = tape.gradient(made, [x, FILTER])
+            return tf.reduce_sum(of_row, [0, 1, 2]), of_filter
+
+        return tf_pfor.vectorized_map(body, (images, lengths), fallback="error")
+
+    for n in (0, 2):
+        of_rows, of_filters = run(IMAGES[:n], tf.zeros([n], tf.int32))
+        assert of_rows.shape == [n, 3]
+        assert of_filters.shape == [n, 3, 2, 3, 4]
+
+
 def test_sounds_of_own_length():
     weights = FILTER[:, 0]
     compared(lambda e: tf.nn.conv1d(e[0][:, 0][: e[1]][None], weights, 2, "SAME")[0])

@@ -325,6 +325,16 @@ def test_sizes_that_do_not_fit():
         tf_pfor.vectorized_map(lambda e: e[0][: e[1]] * X[1][: e[1] - 1], (X, K))
 
 
+def test_the_largest_of_a_row_that_may_be_shorter_is_refused_under_xla():
+    with pytest.raises(tf_pfor.NotVectorizableError, match="a row may be shorter than what is"):
+        tf_pfor.vmap(lambda e: tf.math.top_k(e[0][: e[1], 0], 1).values, jit_compile=True)((X, K))
+    sort = tf_pfor.vmap(
+        lambda e: tf.sort(e[0][: e[1], 0], direction="DESCENDING")[0], jit_compile=True
+    )
+    wanted = [tf.reduce_max(x[:k, 0]) for x, k in zip(X, K)]
+    np.testing.assert_array_equal(sort((X, K)), wanted)
+
+
 def test_what_has_no_form_under_xla_is_refused():
     with pytest.raises(tf_pfor.NotVectorizableError, match="under jit_compile"):
         tf.function(
@@ -473,7 +483,16 @@ UNKNOWN = {
     "two cuts": lambda x, k: x[:2, :k] * x[1:3, :k],
     "product": lambda x, k: tf.matmul(x[:, :k], x[:, :k], transpose_b=True),
     "softmax": lambda x, k: tf.nn.softmax(x[:, :k]),
+    "transposed": lambda x, k: tf.transpose(x[:, :k]),
+    "transposed in front": lambda x, k: tf.transpose(x[:k]),
+    "padded by the row": lambda x, k: tf.pad(x[:k], [[0, 0], [k, 0]]),
+    "repeated": lambda x, k: tf.tile(x[:k], tf.stack([k + 1, 1])),
+    "taken": lambda x, k: tf.slice(x[:, :k], tf.stack([0, 0]), tf.stack([2, k // 2])),
 }
+
+
+# Whether sizes in front agree is not known.
+LOOPED_WHERE_UNKNOWN = ("columns", "joined", "stacked", "two cuts")
 
 
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
@@ -482,9 +501,10 @@ def test_sizes_that_are_not_known_in_front(name):
     """The rows share them, as numbers that are known when it runs."""
     specs = [tf.TensorSpec([None, None, None]), tf.TensorSpec([None], tf.int32)]
     body, x, k = UNKNOWN[name], tf.transpose(X, [0, 2, 1]), K
+    fallback = "loop" if name in LOOPED_WHERE_UNKNOWN else "error"
 
     @tf.function(input_signature=specs)
     def run(x, k):
-        return tf_pfor.vectorized_map(lambda e: body(*e), (x, k))
+        return tf_pfor.vectorized_map(lambda e: body(*e), (x, k), fallback=fallback)
 
     assert_rows(run(x, k), [body(row, size) for row, size in zip(x, k)])

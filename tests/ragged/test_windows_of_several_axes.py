@@ -1,4 +1,4 @@
-"""Crops whose place and size differ per row, and sums over all of their axes."""
+"""Crops whose place and size differ per row, sums over their axes, and gradients of slices."""
 
 import numpy as np
 import pytest
@@ -110,3 +110,62 @@ def test_unknown_sizes_and_no_rows():
     wanted = [REDUCED["standardized"](fn(IMAGES[i], *tf.unstack(BOXES[i]))) for i in range(6)]
     np.testing.assert_allclose(run(IMAGES, BOXES), tf.stack(wanted), rtol=1e-4, atol=1e-5)
     assert run(IMAGES[:0], BOXES[:0]).shape == [0, 3]
+
+
+def test_crops_of_a_height_of_the_row():
+    """The batch, whose size of one the op itself puts in front, is known to be one."""
+
+    def body(x, y0, x0, h, w):
+        del x0, w
+        return tf.image.crop_to_bounding_box(x, tf.minimum(y0, 7 - h), 1, h, 3)
+
+    boxes = tf.constant([[0, 0, 7, 5], [2, 1, 3, 4], [6, 4, 1, 1]])
+    found = tf_pfor.vectorized_map(
+        lambda e: body(e[0], *tf.unstack(e[1])), (IMAGES[:3], boxes), fallback="error"
+    )
+    for row, x, box in zip(found, IMAGES, boxes):
+        np.testing.assert_array_equal(row, body(x, *tf.unstack(box)))
+
+
+# ---------------------------------------------------------------------------
+# Gradients in the body of slices that cut rows and do other things as well
+# ---------------------------------------------------------------------------
+
+ROWS = tf.random.stateless_normal([4, 6, 5, 3], [1, 2])
+B, K = tf.constant([1, 0, 2, 4]), tf.constant([3, 6, 1, 0])
+
+SLICES = {
+    "a column": lambda x, b, k: x[:k, 0],
+    "an element of columns": lambda x, b, k: x[:k, -1, 1],
+    "columns": lambda x, b, k: x[:k, 1:3],
+    "every second": lambda x, b, k: x[b:k:2, ::2],
+    "the last axis": lambda x, b, k: x[:k, ..., 0],
+    "behind an index": lambda x, b, k: x[0, b:k, None, : k // 2],
+    "backwards": lambda x, b, k: x[::-1, :k],
+    "a new axis": lambda x, b, k: x[None, :k],
+}
+SPECS = {
+    "known": [None, 6, 5, 3],
+    "unknown": [None, None, None, None],
+}
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("sizes", SPECS)
+@pytest.mark.parametrize("name", SLICES)
+def test_gradients_inside_of_slices_that_do_more(name, sizes, jit):
+    def gradient(row):
+        with tf.GradientTape() as tape:
+            tape.watch(row[0])
+            total = tf.reduce_sum(tf.sin(SLICES[name](*row)))
+        return tape.gradient(total, row[0])
+
+    numbers = tf.TensorSpec([None], tf.int32)
+
+    @tf.function(input_signature=[tf.TensorSpec(SPECS[sizes]), numbers, numbers])
+    def run(*rows):
+        return tf_pfor.vmap(gradient, jit_compile=jit, fallback="error")(rows)
+
+    wanted = tf.stack([gradient(row) for row in zip(*map(tf.unstack, (ROWS, B, K)))])
+    np.testing.assert_allclose(run(ROWS, B, K), wanted, rtol=1e-5, atol=1e-6)
+    assert run(ROWS[:0], B[:0], K[:0]).shape == [0, 6, 5, 3]

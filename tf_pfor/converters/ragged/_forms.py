@@ -43,6 +43,16 @@ def size_at(value: Value, axis: int) -> Any:
     return None if shape is None else shape[axis]
 
 
+def size_when_run(value: Value, axis: int) -> Any:
+    """The same; a size that is unknown is read from the tensor."""
+    size = size_at(value, axis)
+    if size is not None:
+        return size
+    if isinstance(value, Ragged):
+        return dim(value.tensor, axis - value.n_leading + 1)
+    return dim(value.tensor, axis + int(value.is_stacked))
+
+
 def is_one(size: Size) -> bool:
     """Whether an axis has size one in all rows."""
     return isinstance(size, int) and size == 1
@@ -223,9 +233,11 @@ def sizes_from(call: Call, shape: RowShape) -> list[Any]:
 
 def with_room(tensor: tf.Tensor, axis: int, least: Dim) -> tf.Tensor:
     """``tensor`` with zeros behind it, so that an axis has so many elements at least."""
-    rank = tensor.shape.rank
+    rank, room = tensor.shape.rank, dim(tensor, axis)
     assert rank is not None
-    more = tf.maximum(least - dim(tensor, axis), 0)
+    if isinstance(room, int) and isinstance(least, int) and room >= least:
+        return tensor
+    more = tf.maximum(least - room, 0)
     made = tf.pad(tensor, more * np.array([[0, int(k == axis)] for k in range(rank)], np.int32))
     made.set_shape([None if k == axis else size for k, size in enumerate(tensor.shape)])
     return made

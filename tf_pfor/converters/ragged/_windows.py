@@ -13,7 +13,7 @@ from tf_pfor.converters.ragged._forms import (
     rank_of,
     row_ids,
     row_starts,
-    size_at,
+    size_when_run,
     uses_packed,
 )
 from tf_pfor.core.call import Call
@@ -22,7 +22,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.pieces import in_one, ranges
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_parts import packed_to, row_counts
-from tf_pfor.layouts.row_sizes import Size, dim
+from tf_pfor.layouts.row_sizes import Size
 
 
 def packed_range(
@@ -115,11 +115,7 @@ class Moved:
 
     def size(self, axis: int) -> Any:
         """The size of an axis of the input, for each element."""
-        own = size_at(self.x, axis)
-        if own is None:
-            lead = self.x.n_leading - 1 if isinstance(self.x, Ragged) else -int(self.x.is_stacked)
-            own = dim(self.x.tensor, axis - lead)
-        return self.of(own)
+        return self.of(size_when_run(self.x, axis))
 
     def read(self, places: Sequence[Any], is_there: Any = None, fill: Any = None) -> Value:
         """The result.
@@ -134,10 +130,7 @@ class Moved:
             at = at * self.size(axis) + place
         if isinstance(x, Ragged):
             table = packed_to(x, self.count)
-            sizes = [*x.sizes, *[size_at(x, k) for k in range(x.n_leading, self.count)]]
-            sizes = [
-                dim(x.tensor, k - x.n_leading + 1) if s is None else s for k, s in enumerate(sizes)
-            ]
+            sizes = [*x.sizes, *[size_when_run(x, k) for k in range(x.n_leading, self.count)]]
             at += tf.gather(row_starts(sizes), self.rows)
         else:
             lead = self.count + int(x.is_stacked)

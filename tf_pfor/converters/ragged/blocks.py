@@ -199,7 +199,10 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
         return [from_padded(call, t, input.sizes) for t in made]
     count = call.maybe_constant("k")
     if not uses_packed(call):
-        raise CannotVectorize("how many are taken is not known, or cannot be checked")
+        raise CannotVectorize(
+            "a row may be shorter than what is taken, which cannot be checked under jit_compile, "
+            "or in another map: take the first ones of tf.sort(x)"
+        )
     if count is None:
         own = _number(call, k)
         text = "as many are taken as there are not in some iterations. These, and sizes, are"

@@ -91,13 +91,10 @@ def input_gradient(call: Call, input_sizes: Value, filter: Value, out_backprop: 
         rates: Any = call.attr("dilations")[1:3]
         window: Any = filter.inner_shape
         room = [r + (k - 1) * d for r, k, d in zip(room, window, rates)]
-    shape = tf.shape(dy)
-    folded = tf.reshape(dy, tf.concat([[shape[0] * shape[1]], shape[2:]], 0))
-    folded.set_shape([None, *dy.shape[2:]])
-    whole = tf.stack([shape[0] * shape[1], *room, sizes[3]])
+    folded = _folded(dy)
+    whole = tf.stack([tf.shape(folded)[0], *room, sizes[3]])
     made = call.rebuild(input_sizes=whole, out_backprop=folded)
-    full = tf.reshape(made, tf.stack([shape[0], shape[1], *room, sizes[3]]))
-    return from_padded(call, full, sizes[:3])
+    return from_padded(call, _unfolded(made, dy), sizes[:3])
 
 
 @ragged_rule("MaxPool")
@@ -119,6 +116,27 @@ def average_pool(call: Call, value: Ragged) -> Any:
         there = call.rebuild(value=windows.framed(0, ones), padding=windows.padding)
         made = tf.math.divide_no_nan(made, there)
     return windows.result(made)
+
+
+def _folded(x: tf.Tensor) -> tf.Tensor:
+    """[n, images, ...] -> [n * images, ...], of one row of zeros if there is none.
+
+    Kernels of oneDNN make an empty batch of another shape, or end the process.
+    """
+    x = with_room(x, 0, 1)
+    shape = tf.shape(x)
+    folded = tf.reshape(x, tf.concat([[shape[0] * shape[1]], shape[2:]], 0))
+    folded.set_shape([None, *x.shape[2:]])
+    return folded
+
+
+def _unfolded(made: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """[n, images, ...] of what a kernel made of folded rows, [n, images, ...]."""
+    n, images = dim(rows, 0), dim(rows, 1)
+    full = tf.reshape(made, tf.concat([[tf.maximum(n, 1), images], tf.shape(made)[1:]], 0))
+    full = full if isinstance(n, int) and n else full[:n]
+    full.set_shape([*rows.shape[:2], *made.shape[1:]])
+    return full
 
 
 class _Windows:
@@ -162,17 +180,13 @@ class _Windows:
         else:
             x = self._input.in_any_rows if images is None else images
             x = masked(x, self._input.sizes, filler)
+        for axis, size in enumerate(self._sizes):  # all rows may have no room for a window
+            if isinstance(size, RowSizes):
+                x = with_room(x, axis + 2, 1 if self.may_be_cut else self._reach[axis])
         if self._frames:
             for axis in (0, 1):
                 x = self._behind_paddings(x, axis, filler)
-        if self.padding == "VALID" and self._call.loop.static_length in (None, 0):
-            for axis, size in enumerate(self._sizes):  # without rows there is no room for a window
-                if isinstance(size, RowSizes):
-                    x = with_room(x, axis + 2, self._reach[axis])
-        shape = tf.shape(x)
-        folded = tf.reshape(x, tf.concat([[-1], shape[2:]], 0))
-        folded.set_shape([None, *x.shape[2:]])
-        return folded
+        return _folded(x)
 
     def _behind_paddings(self, x: tf.Tensor, axis: int, filler: object) -> tf.Tensor:
         """The rows with the paddings of SAME around an axis, as large as each size asks for."""
@@ -195,11 +209,7 @@ class _Windows:
 
     def unfolded(self, made: tf.Tensor) -> tf.Tensor:
         """[n, images, ...] of what the op made of framed images."""
-        n = self._input.in_rows.shape[0]
-        count = tf.shape(self._input.in_rows)[0]
-        full = tf.reshape(made, tf.concat([[count, self._images], tf.shape(made)[1:]], 0))
-        full.set_shape([n, self._images, *made.shape[1:]])
-        return full
+        return _unfolded(made, self._input.in_rows)
 
     def result(self, made: tf.Tensor) -> Value:
         """The rows, of what the op made of framed images."""

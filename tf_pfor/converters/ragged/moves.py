@@ -21,6 +21,7 @@ from tf_pfor.converters.ragged._forms import (
     row_ids,
     row_starts,
     size_at,
+    size_when_run,
     sizes_from,
     uses_packed,
     with_room,
@@ -143,9 +144,7 @@ def _tiled(call: Call, x: Value, multiples: list[Any]) -> Value:
     changed = [k for k, m in enumerate(multiples) if not is_one(m)]
     changed += x.ragged_axes if isinstance(x, Ragged) else []
     behind = len(multiples) - 1 - max(changed, default=-1)
-    mine = [size_at(x, k) for k in range(len(multiples))]
-    if None in mine:
-        raise CannotVectorize("the size of what is repeated is not known")
+    mine = [size_when_run(x, k) for k in range(len(multiples))]
     sizes = [size_times(m, t) for m, t in zip(mine, multiples)]
     moved = Moved(call, x, sizes, behind)
     return moved.read([at % moved.size(k) for k, at in enumerate(moved.places)])

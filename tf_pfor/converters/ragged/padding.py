@@ -11,7 +11,7 @@ from tf_pfor.converters.ragged._forms import (
     after_check,
     from_packed,
     from_padded,
-    size_at,
+    size_when_run,
     uses_packed,
 )
 from tf_pfor.converters.ragged._windows import Moved, size_plus
@@ -47,12 +47,10 @@ def _wider(call: Call, x: Value, paddings: Value) -> tuple[Moved, list[Any]]:
     known = forms(call.op.inputs[1])
     for axis, (a, b) in enumerate(amounts):
         size = target[axis] if target is not None else None
-        own = size_at(x, axis)
+        own = size_when_run(x, axis)
         if size is None and isinstance(own, RowSizes) and known is not None:
             assert isinstance(x, Ragged)
             size = _one_size(call, x, axis, [_resolved(call, amount) for amount in known[axis]])
-        if size is None and own is None:
-            raise CannotVectorize("the size of what is padded is not known")
         found.append(size_plus(own, a, b) if size is None else size)
     changed = [
         k for k, pair in enumerate(amounts) if not all(isinstance(a, int) and a == 0 for a in pair)

@@ -118,7 +118,7 @@ def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments:
     if rank_of(segment_ids) < 1:
         raise CannotVectorize("one segment for all")
     if num_segments.is_stacked:
-        return _own_number(call, data, segment_ids, _counts(call, num_segments, "segments"))
+        return _own_number(call, data, segment_ids, own_counts(call, num_segments, "segments"))
     rank = rank_of(segment_ids)
     (values, ids), rows, mask = _entries(call, [data, segment_ids], rank, may_be_wide=True)
     count = tf.cast(num_segments.tensor, ids.dtype)
@@ -157,7 +157,7 @@ def _of_own_number(call: Call, made: tf.Tensor, sizes: RowSizes, data: Value, ra
     return from_padded(call, pad(made, [sizes]), [sizes, *tail])
 
 
-def _counts(call: Call, number: Value, what: str) -> RowSizes:
+def own_counts(call: Call, number: Value, what: str) -> RowSizes:
     """Numbers of the rows as sizes, which must not be negative."""
     if isinstance(number, RowSize):
         return number.size
@@ -189,7 +189,7 @@ def own_bins(call: Call, input: Value, size: Value, weights: Value) -> Any:
     if not isinstance(weights, Ragged) and None in (weights.inner_shape or [None]):
         raise CannotVectorize("the shape of the weights is unknown")
     is_plain = not isinstance(weights, Ragged) and 0 in (weights.inner_shape or ())
-    sizes = _counts(call, size, "bins")
+    sizes = own_counts(call, size, "bins")
     numbers, rows, each = _kept_entries(call, input, input if is_plain else weights, 1)
     text = "a number is negative in some iterations"
     numbers = after_check(call, numbers >= 0, text, [numbers], numbers)

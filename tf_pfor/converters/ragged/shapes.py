@@ -17,6 +17,7 @@ from tf_pfor.converters.ragged._forms import (
     rank_of,
     row_ids,
     size_at,
+    size_when_run,
     sizes_from,
     takes_packed,
     uses_packed,
@@ -162,11 +163,9 @@ def transpose(call: Call, x: Ragged, perm: Value) -> Any:
     if order[:count] == list(range(count)) and uses_packed(call):
         moved = [0, *[a - count + 1 for a in order[count:]]]
         return from_packed(call, tf.transpose(x.tensor, moved), x.sizes)
-    sizes = [size_at(x, a) for a in order]
+    sizes = [size_when_run(x, a) for a in order]
     while sizes and not isinstance(sizes[-1], RowSizes):
         sizes.pop()
-    if None in sizes:
-        raise CannotVectorize("the size of an axis is not known before running")
     moved = tf.transpose(x.in_rows, [0, *[a + 1 for a in order]])
     return from_padded(call, moved, sizes, is_clean=True)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._forms import after_check, size_at, uses_packed
+from tf_pfor.converters.ragged._forms import after_check, size_at, size_when_run, uses_packed
 from tf_pfor.converters.ragged._windows import Moved
 from tf_pfor.converters.ragged.slices import Item, bound, cut, of_items
 from tf_pfor.core.call import Call
@@ -25,8 +25,10 @@ def sliced_by_size(call: Call, input: Value, begin: Value, size: Value) -> Any:
     if begins is None or sizes is None:
         raise CannotVectorize("how many axes the slice has is not known")
     items: list[Item] = []
+    left = call.output_shape() or (None,) * len(sizes)
     for p, (b, s) in enumerate(zip(begins, sizes)):
-        first = bound(begin, b, p)
+        first, one = bound(begin, b, p), left[p]
+        s = s if one is None or s.known is not None else Form(frozenset(), one)
         if s.known == -1:
             is_all = isinstance(first, int) and first == 0
             items.append(Item("all") if is_all else Item("range", first, None, 1, (b, None, 1)))
@@ -102,9 +104,7 @@ def _part(call: Call, x: Ragged, begins: list[Any], sizes: list[Any]) -> Value:
     """Elements of a row from a place on, as many along each axis as the size says."""
     starts, made, checked = list[Any](), list[Any](), list[Any]()
     for axis, (first, many) in enumerate(zip(begins, sizes)):
-        own = size_at(x, axis)
-        if own is None:
-            raise CannotVectorize("the size of an axis that is sliced is not known")
+        own = size_when_run(x, axis)
         room, start = (s.tensor if isinstance(s, RowSizes) else s for s in (own, first))
         starts.append(start)
         if _is(many, -1):

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor._tf import _graphs
@@ -23,7 +24,7 @@ from tf_pfor.converters.ragged.shapes import with_new_axis
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Cell, Value
+from tf_pfor.core.values import Cell, Value, is_static
 from tf_pfor.layouts.known_ranges import KnownRange, known_ranges
 from tf_pfor.layouts.linear import Form, forms_of
 from tf_pfor.layouts.packing import largest
@@ -539,25 +540,61 @@ def _reversed(call: Call, x: Ragged, size: RowSizes) -> Value:
 
 
 def gradient_of_range(call: Call, dy: Value) -> Any:
-    """The gradient of a tensor of one shape: ``dy`` with zeros around the range."""
-    target = call.constant("shape")
+    """The gradient of a tensor of one shape: ``dy`` with zeros around the ranges."""
+    target = _full_sizes(call)
     items = items_of(call, len(target))
-    if not isinstance(dy, Ragged) or any(i.kind in ("index", "new") for i in items):
-        raise CannotVectorize("the gradient of a slice of several kinds")
+    if not isinstance(dy, Ragged) or any(i.kind == "index" and not i.is_static for i in items):
+        raise CannotVectorize("the gradient of a slice at an index that differs")
+    full = iter(target)
+    sizes = [1 if i.kind == "new" else next(full) for i in items]
+    kept = [(i, size) for i, size in zip(items, sizes) if i.kind != "index"]
     x = dy.in_rows
-    for axis, (item, full) in enumerate(zip(items, target)):
-        if item.kind == "all":
-            continue
-        if item.stride != 1:
-            raise CannotVectorize("the gradient of a slice with strides")
-        start, lengths = _range_of(call, item, int(full))
-        if item.is_static:
-            raise CannotVectorize("the gradient of a slice of several kinds")
-        room = tf.shape(x)[axis + 1]
-        every = tf.range(int(full))[None]
-        at = every if start is None else every - start[:, None]
-        is_inside = (at >= 0) & (at < lengths.tensor[:, None])
-        more = [[0, 1] if k == axis + 1 else [0, 0] for k in range(len(target) + 1)]
-        padded = tf.pad(x, more)
-        x = tf.gather(padded, tf.where(is_inside, at, room), axis=axis + 1, batch_dims=1)
-    return Value.stacked(x)
+    for axis, (item, size) in enumerate(kept):
+        if not item.is_static:
+            x = _placed(call, x, axis, item, size)
+    if all(i.kind == "all" or not i.is_static for i in items):
+        return Value.stacked(x)
+    return Value.stacked(_among_zeros(x, items, target))
+
+
+def _full_sizes(call: Call) -> list[Dim]:
+    """The sizes of the tensor that was cut, which all rows share."""
+    known, shape = call.maybe_constant("shape"), call.value("shape")
+    if known is not None:
+        return [int(size) for size in known]
+    if shape.is_stacked or not is_static(shape.inner_shape):
+        raise CannotVectorize("the shape of the sliced tensor is not known")
+    return tf.unstack(tf.cast(shape.tensor, tf.int32), *shape.inner_shape)
+
+
+def _placed(call: Call, x: tf.Tensor, axis: int, item: Item, full: Dim) -> tf.Tensor:
+    """[n, ...] whose elements along an axis stand at their places in the range, among zeros."""
+    start, lengths = _range_of(call, item, full)
+    room, every = tf.shape(x)[axis + 1], tf.range(full)[None]
+    at = every if start is None else every - start[:, None]
+    is_inside = at >= 0
+    if item.stride != 1:
+        is_inside &= tf.equal(at % item.stride, 0)
+        at //= item.stride
+    is_inside &= at < lengths.tensor[:, None]
+    more = [[0, 1] if k == axis + 1 else [0, 0] for k in range(len(x.shape))]
+    return tf.gather(tf.pad(x, more), tf.where(is_inside, at, room), axis=axis + 1, batch_dims=1)
+
+
+def _among_zeros(x: tf.Tensor, items: Sequence[Item], target: Sequence[Dim]) -> tf.Tensor:
+    """[n, ...] in a tensor [n, *target], for the items that are the same in all rows."""
+    bounds: list[tuple[int, int, int]] = [(0, 0, 1)]
+    masks = dict.fromkeys(_MASKS, 0) | {"begin_mask": 1, "end_mask": 1}  # all of the rows
+    for p, item in enumerate(items, 1):
+        known = item if item.is_static else Item("all")
+        begin, end = known.begin, known.end
+        bounds.append((begin or 0, end or 0, known.stride))
+        masks["new_axis_mask"] |= (known.kind == "new") << p
+        masks["shrink_axis_mask"] |= (known.kind == "index") << p
+        masks["begin_mask"] |= (begin is None) << p
+        masks["end_mask"] |= (end is None) << p
+    begins, ends, strides = (np.array(numbers, np.int32) for numbers in zip(*bounds))
+    shape = tf.stack([tf.shape(x)[0], *target])
+    return tf.raw_ops.StridedSliceGrad(
+        shape=shape, begin=begins, end=ends, strides=strides, dy=x, **masks
+    )

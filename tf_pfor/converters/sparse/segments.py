@@ -15,11 +15,13 @@ from tf_pfor.converters.ragged._entries import (
     sizes_by,
 )
 from tf_pfor.converters.ragged._forms import after_check, rank_of
+from tf_pfor.converters.ragged._windows import size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.row_sizes import Size
 
 
 def _of_table(
@@ -91,29 +93,56 @@ def table_gradient(
 
 
 @source("RaggedGather")
+@ragged_rule("RaggedGather")
 def ragged_gather(
     call: Call, params_nested_splits: list[Value], params_dense_values: Value, indices: Value
 ) -> Any:
     """The rows that the indices name, one behind the other."""
     require_packed(call)
+    call.read.add("OUTPUT_RAGGED_RANK")  # the number of inputs says it
     if len(params_nested_splits) != 1 or rank_of(indices) != 1:
         raise CannotVectorize("it has several ragged axes, or indices of several axes")
-    splits, values = call.stacked(params_nested_splits[0]), call.stacked(params_dense_values)
-    at = call.stacked(indices)  # [n, k]
-    shape, count = tf.shape(values), tf.shape(splits)[1] - 1
-    right = (at >= 0) & (at < tf.cast(count, at.dtype))
+    given = (params_nested_splits[0], params_dense_values, indices)
+    splits, values, at = (Entries(call, v) for v in given)
+    cuts, rows = splits.flat[0], at.rows
+    places = tf.cast(at.flat[0], tf.int64)
+    right = (places >= 0) & (places < _of_rows(splits.sizes[0], rows) - 1)
     text = "an index is out of bounds in some iterations. They are"
-    at = after_check(call, right, text, [at], at)
-    begins = tf.gather(splits, at, batch_dims=1)
-    lengths = tf.gather(splits, at + 1, batch_dims=1) - begins
-    ends = tf.cumsum(lengths, axis=1)
-    own = tf.concat([tf.zeros_like(ends[:, :1]), ends], 1)
-    flat = tf.reshape(values, tf.concat([[shape[0] * shape[1]], shape[2:]], 0))
-    flat.set_shape([None, *values.shape[2:]])
-    first = begins + tf.cast(tf.range(shape[0]) * shape[1], begins.dtype)[:, None]
-    each, many = tf.reshape(first, [-1]), tf.reshape(lengths, [-1])
-    numbers = tf.range(tf.reduce_sum(many)) - tf.repeat(tf.cumsum(many, exclusive=True), many)
-    made = tf.gather(flat, tf.repeat(each, many) + numbers)
-    sizes = tf.cast(tf.reduce_sum(lengths, 1), tf.int32)
-    sizes.set_shape([call.loop.static_length])
-    return [Value.stacked(own), Ragged.packed(made, [RowSizes.of(sizes)], call.op.outputs[1])]
+    places = after_check(call, right, text, [places], places) + _begins(splits, rows)
+    begins = tf.gather(cuts, places)
+    lengths = tf.gather(cuts, places + 1) - begins
+    ends = tf.concat([[0], tf.cumsum(lengths)], 0)
+    first = begins + tf.cast(_begins(values, rows), begins.dtype)
+    behind = first - ends[:-1]  # from numbers of elements to where they come from
+    made = tf.gather(values.flat[0], tf.range(ends[-1]) + tf.repeat(behind, lengths))
+    counts = tf.math.unsorted_segment_sum(tf.cast(lengths, tf.int32), rows, call.loop.length)
+    counts.set_shape([call.loop.static_length])
+    of_values = Ragged.packed(made, [RowSizes.of(counts)], call.op.outputs[1])
+    return [_splits_of(call, at, ends), of_values]
+
+
+def _splits_of(call: Call, at: Entries, ends: tf.Tensor) -> Value:
+    """The ends of pieces in each row, from the ends of the pieces of all rows."""
+    size = size_plus(at.sizes[0], 1)
+    n = call.loop.length_tensor
+    rows = size.rows if isinstance(size, RowSizes) else tf.repeat(tf.range(n), size)
+    own = tf.gather(ends, tf.range(tf.shape(rows)[0]) - rows)  # a row has an end more than pieces
+    made = own - tf.gather(ends, _begins(at, rows))
+    if isinstance(size, RowSizes):
+        return Ragged.packed(made, [size], call.op.outputs[0])
+    return call.like(tf.reshape(made, tf.stack([n, size])))
+
+
+def _of_rows(size: Size, rows: tf.Tensor) -> tf.Tensor | int:
+    """A size in the row of each entry."""
+    if isinstance(size, RowSizes):
+        return tf.cast(tf.gather(size.tensor, rows), rows.dtype)
+    return tf.cast(size, rows.dtype) if isinstance(size, tf.Tensor) else size
+
+
+def _begins(entries: Entries, rows: tf.Tensor) -> tf.Tensor:
+    """The place among all entries where the row of each entry begins."""
+    (size,) = entries.sizes
+    if isinstance(size, RowSizes):
+        return tf.cast(tf.gather(size.starts, rows), rows.dtype)
+    return rows * tf.cast(size, rows.dtype)

@@ -15,7 +15,6 @@ from tf_pfor.converters.ragged._entries import (
     room_for_all,
     shared,
     sparse_results,
-    with_n,
 )
 from tf_pfor.converters.ragged._forms import (
     after_check,
@@ -23,6 +22,7 @@ from tf_pfor.converters.ragged._forms import (
     rank_of,
     row_starts,
     size_at,
+    with_room,
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -95,6 +95,15 @@ def _same_groups(call: Call, shape: Value) -> Value:
     return shape
 
 
+def _room_for_groups(call: Call, shape: Value, entries: Entries) -> tf.Tensor:
+    """[1 + m]: a shape with room for all, which has its groups also where there are no rows."""
+    room = room_for_all(call, _same_groups(call, shape), entries)
+    if not isinstance(shape, RowShape):
+        return room
+    groups = [tf.cast(call.emit.as_tensor(size), room.dtype) for size in shape.sizes[:-1]]
+    return tf.stack([room[0], *groups, room[-1]])
+
+
 _OPERATIONS = "DenseToDenseSetOperation DenseToSparseSetOperation SparseToSparseSetOperation"
 
 
@@ -124,7 +133,7 @@ def set_size(call: Call, set_indices: Value, set_values: Value, set_shape: Value
     return call.rebuild(set_indices=sets.places, set_values=sets.values, set_shape=sets.shape)
 
 
-@ragged_rule("EditDistance")
+@ragged_rule("EditDistance", of_shapes=True)
 def edit_distance(
     call: Call,
     hypothesis_indices: Value,
@@ -139,7 +148,8 @@ def edit_distance(
         Entries(call, hypothesis_indices, hypothesis_values),
         Entries(call, truth_indices, truth_values),
     )
-    sizes = [with_n(call, shared(s, "shape")) for s in (hypothesis_shape, truth_shape)]
+    both = (hypothesis_shape, found), (truth_shape, right)
+    sizes = [_room_for_groups(call, shape, entries) for shape, entries in both]
     more = tf.concat([[1], tf.zeros_like(sizes[0][1:])], 0)  # the kernel refuses to have no rows
     made = call.rebuild(
         hypothesis_indices=found.places,
@@ -237,11 +247,10 @@ def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
         text = "a sequence is longer than its row. Lengths and numbers of frames are"
         is_right = length <= frames.tensor[:, None]
         length = after_check(call, is_right, text, [length, frames.tensor], length)
-    if call.loop.static_length in (None, 0):  # the kernel refuses an empty batch
-        if call.op_type != "CTCGreedyDecoder":
-            raise CannotVectorize("the kernel refuses an empty batch, and beams without frames")
+    x = with_room(x, 1, 1)  # the kernel refuses to have no frames, and an empty batch
+    if call.loop.static_length in (None, 0):  # a row more has a frame, as beams need one
         x = tf.pad(x, [[0, 1], [0, 0], [0, 0], [0, 0]])
-        length = tf.pad(length, [[0, 1], [0, 0]])
+        length = tf.pad(length, [[0, 1], [0, 0]], constant_values=1)
     shape = tf.shape(x)
     count, frames, batch, classes = (shape[i] for i in range(4))
     wide = tf.reshape(tf.transpose(x, [1, 0, 2, 3]), [frames, count * batch, classes])
@@ -250,9 +259,10 @@ def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
     axis = FirstAxis(call, batch)
     columns: list[list[Value]] = [[], [], []]
     for k in range(paths):
-        rows, own = axis.split(made[k])
+        there = made[k][:, 0] < axis.total  # not of the row more
+        rows, own = axis.split(tf.boolean_mask(made[k], there))
         last = own_ends(call, rows, own[:, 1])
-        at, values = by_row(call, rows, [own, made[paths + k]])
+        at, values = by_row(call, rows, [own, tf.boolean_mask(made[paths + k], there)])
         columns[0].append(at)
         columns[1].append(values)
         sizes = tf.stack([tf.fill(tf.shape(last), axis.size), last], 1)

@@ -23,6 +23,7 @@ from tf_pfor.converters.ragged._forms import (
     unified,
     uses_packed,
 )
+from tf_pfor.converters.ragged.scatter import own_counts
 from tf_pfor.converters.sparse._joint_rows import (
     counted,
     flat_of,
@@ -159,21 +160,28 @@ def reduce_join(call: Call, inputs: Ragged, reduction_indices: Value) -> Any:
 @ragged_rule("UnsortedSegmentJoin")
 def segment_join(call: Call, inputs: Value, segment_ids: Value, num_segments: Value) -> Any:
     """The segments of all rows follow each other."""
-    if num_segments.is_stacked or not isinstance(segment_ids, Ragged) or not uses_packed(call):
-        raise CannotVectorize("how many segments there are differs between iterations")
+    if not isinstance(segment_ids, Ragged) or not uses_packed(call):
+        raise CannotVectorize("the segments are of one number of texts, or under jit_compile")
     if not isinstance(inputs, Ragged) or rank_of(inputs) != 1 or rank_of(segment_ids) != 1:
         raise CannotVectorize("the joined text is no variable-length vector")
-    ids, count = segment_ids.tensor, tf.cast(num_segments.tensor, segment_ids.dtype)
+    ids, rows, n = segment_ids.tensor, row_ids(inputs.sizes), call.loop.length
+    own = own_counts(call, num_segments, "segments") if num_segments.is_stacked else None
+    if own is None:
+        count = tf.cast(num_segments.tensor, ids.dtype)
+        first, total = tf.cast(rows, ids.dtype) * count, tf.cast(n, ids.dtype) * count
+    else:
+        count, first = (tf.cast(tf.gather(x, rows), ids.dtype) for x in (own.tensor, own.starts))
+        total = tf.reduce_sum(own.tensor)
     if not same_sizes(inputs.sizes, segment_ids.sizes):
         a, b = (numbers_of(v.sizes[0]) for v in (inputs, segment_ids))
         text = "texts and segment ids differ in number in some iterations. The numbers are"
         ids = after_check(call, tf.equal(a, b), text, [a, b], ids)
     text = "a segment id is negative, or not below the number of segments. They are"
     ids = after_check(call, (ids >= 0) & (ids < count), text, [ids], ids)
-    n = call.loop.length
-    places = ids + tf.cast(row_ids(inputs.sizes), ids.dtype) * count
-    total = tf.cast(tf.cast(n, ids.dtype) * count, num_segments.dtype)
-    made = call.rebuild(inputs=inputs.tensor, segment_ids=places, num_segments=total)
+    total = tf.cast(total, num_segments.dtype)
+    made = call.rebuild(inputs=inputs.tensor, segment_ids=ids + first, num_segments=total)
+    if own is not None:
+        return from_packed(call, made, [own])
     return call.like(tf.reshape(made, tf.stack([n, tf.cast(count, tf.int32)])))
 
 
