@@ -496,3 +496,32 @@ def test_wrong_use():
     ensemble = Ensemble([dense(0)])
     with pytest.raises(ArgumentError, match="number must be"):
         ensemble.member(1)
+
+
+METRICS = [
+    keras.metrics.AUC,
+    keras.metrics.BinaryAccuracy,
+    keras.metrics.Precision,
+    lambda: keras.metrics.SensitivityAtSpecificity(0.5),
+]
+
+
+@pytest.mark.parametrize("make", METRICS)
+def test_replicates_of_a_metric_are_metrics_alone(make):
+    metric, rng = make(), np.random.default_rng(0)
+    labels, scores = rng.integers(0, 2, [2, 30]), rng.random([2, 30])
+    weights = rng.poisson(1.0, [4, 2, 30]).astype(np.float32)
+
+    def update(state, weights, labels, scores):
+        return metric.stateless_update_state(state, labels, scores, sample_weight=weights)
+
+    state = [tf.repeat(v[None], 4, 0) for v in metric.stateless_reset_state()]
+    for k in range(2):
+        over = tf_pfor.vmap(update, in_axes=(0, 0, None, None), fallback="error")
+        state = over(state, weights[:, k], labels[k], scores[k])
+    found = tf_pfor.vmap(metric.stateless_result, fallback="error")(state)
+    for row, own in zip(found, weights, strict=True):
+        alone = make()
+        for k in range(2):
+            alone.update_state(labels[k], scores[k], sample_weight=own[k])
+        np.testing.assert_allclose(row, alone.result(), 1e-6)
