@@ -5,7 +5,7 @@ import pytest
 from tools.nested.outcome import outcome
 
 NESTS = (0, 1, 6, 7, 12, 50016, 520098, 520133, 700241)
-MAPS = (0, 1, 5, 6, 10, 60036, 600137)
+MAPS = (0, 1, 5, 6, 10, 60036, 600137, 820171)
 
 
 @pytest.mark.parametrize(

@@ -168,3 +168,22 @@ def test_a_dense_leaf_over_another_axis(axis):
     for j in range(5):
         wanted = [body({"a": rows[i], "b": many[:, i, j], "c": shared}) for i in range(3)]
         np.testing.assert_allclose(found[j], tf.stack(wanted), rtol=1e-5)
+
+
+def test_bitcasts_between_types_of_different_sizes():
+    """An axis is added or taken behind the elements; the sizes of rows stay."""
+    rows = tf.ragged.constant([[1.0, -2.0, 0.5], [4.0], []], dtype=tf.float64)
+
+    def halves(row):
+        return tf.bitcast(row, tf.int32)
+
+    options = {"fallback": "error"}
+    split = tf_pfor.vectorized_map(halves, rows, **options)
+    back = tf_pfor.vectorized_map(lambda r: tf.bitcast(halves(r) + 0, tf.float64), rows, **options)
+    np.testing.assert_array_equal(split.flat_values, tf.bitcast(rows.flat_values, tf.int32))
+    np.testing.assert_array_equal(back.flat_values, rows.flat_values)
+    for found in (split, back):
+        np.testing.assert_array_equal(found.row_lengths(), rows.row_lengths())
+    bytes_of_rows = tf.cast(rows, tf.uint8)
+    with pytest.raises(tf_pfor.NotVectorizableError, match="the last axis differs"):
+        tf_pfor.vectorized_map(lambda r: tf.bitcast(r, tf.int32), bytes_of_rows, **options)

@@ -212,11 +212,10 @@ def of_elements(call: Call, x: Value, number: Value | None = None) -> Any:
     """Kernels that keep the sizes, of elements or of the pixels behind them: packed."""
     if not isinstance(x, Ragged) or (number is not None and number.is_stacked):
         raise CannotVectorize("its number differs between iterations")
-    if call.op_type == "Bitcast" and call.output_dtype().size != x.dtype.size:
-        raise CannotVectorize("to a type of another size")
-    is_of_pixels = call.op_type != "Bitcast" and "Numerics" not in call.op_type
-    if is_of_pixels and x.n_leading == rank_of(x):
-        raise CannotVectorize("the number of channels differs between iterations")
+    is_bitcast = call.op_type == "Bitcast"
+    takes_last = call.output_dtype().size > x.dtype.size if is_bitcast else True
+    if takes_last and "Numerics" not in call.op_type and x.n_leading == rank_of(x):
+        raise CannotVectorize("the size of the last axis differs between iterations")
     (name, *_) = call.inputs
     if uses_packed(call):
         return from_packed(call, call.rebuild(**{name: x.tensor}), x.sizes)
