@@ -180,3 +180,27 @@ def test_arrays_of_items_of_a_shape_that_is_not_declared(f, jit):
     for n in (3, 1):
         expected = tf.function(lambda x: tf.map_fn(one, x, (x.dtype, x.dtype)))(x[:n])
         assert_close(tf.function(around, jit_compile=jit)(x[:n]), expected, rtol=1e-5, atol=0)
+
+
+def test_optionals_keep_bools_as_numbers():
+    """Higher derivatives add gradients of optionals, and TensorFlow cannot add bools."""
+
+    def total(x):
+        def taken():
+            return tf.reduce_sum(tf.where(x > 0.5, tf.sin(x), x * x))
+
+        return tf.cond(x[0] > 0, taken, lambda: x[1])
+
+    def body(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = total(x)
+        return tape.gradient(y, x)
+
+    x = tf.random.stateless_normal([5, 3], [1, 2])
+    run = tf.function(lambda x: tf_pfor.vectorized_map(body, x, fallback="error"), autograph=False)
+    graph = run.get_concrete_function(x).graph.as_graph_def()
+    nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+    kept = [n.attr["Toutput_types"].list.type for n in nodes if n.op == "OptionalFromValue"]
+    assert [tf.as_dtype(t) for types in kept for t in types] == [tf.uint8]
+    np.testing.assert_allclose(run(x), [body(row) for row in x], 1e-6)
