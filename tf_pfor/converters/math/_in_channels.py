@@ -20,12 +20,11 @@ from tf_pfor.core.values import Shape, Value, is_static, known_dims
 
 def in_channels(call: Call, wide: tf.Tensor, shape: Shape) -> Value:
     """The stacked value that ``wide`` holds; ``shape`` is its inner shape, of known channels."""
-    parts = [call.emit.dim(wide, i) for i in range(len(wide.shape))]
-    n, channels = call.loop.length, known_dims(shape)[-1]
+    *head, channels = _parts(call, wide, shape)
+    at = len(head)
 
     def make() -> tf.Tensor:
-        x = call.emit.reshape(wide, [*parts[:-1], n, channels])
-        at = len(parts) - 1
+        x = call.emit.reshape(wide, [*head, call.loop.length, channels])
         return transpose(call, x, [at, *range(at), at + 1])
 
     return InChannels.deferred(make, shape, wide.dtype, wide=wide)
@@ -33,8 +32,12 @@ def in_channels(call: Call, wide: tf.Tensor, shape: Shape) -> Value:
 
 def wide_parts(call: Call, value: InChannels) -> list[Dim]:
     """The inner shape of images, read from the form that they have."""
-    parts = [call.emit.dim(value.wide, i) for i in range(len(value.wide.shape))]
-    return [*parts[:-1], known_dims(value.inner_shape)[-1]]
+    return _parts(call, value.wide, value.inner_shape)
+
+
+def _parts(call: Call, wide: tf.Tensor, shape: Shape) -> list[Dim]:
+    head = [call.emit.dim(wide, i) for i in range(len(wide.shape) - 1)]
+    return [*head, known_dims(shape)[-1]]
 
 
 def is_read_once(call: Call, value: Value) -> bool:
@@ -64,22 +67,17 @@ def on_channels(call: Call, **attrs: object) -> Value | None:
 
 def _operand(call: Call, value: Value, like: InChannels) -> tf.Tensor | None:
     """An operand beside ``like``: other images, one number, or a number for each channel."""
-    shape, channels = value.inner_shape, known_dims(like.inner_shape)[-1]
+    shape = value.inner_shape
     if isinstance(value, InChannels):
         is_same = is_static(shape) and shape == like.inner_shape
         return value.wide if value is like or is_same else None
     if not value.is_stacked:
         return value.tensor if shape == () else None
-    return vector_of_channels(call, value) if is_vector(shape, channels, like) else None
-
-
-def is_vector(shape: Shape, channels: int, like: Value) -> bool:
-    """Whether a shape broadcasts one number for each channel."""
-    return (
-        is_static(shape)
-        and 0 < len(shape) <= len(known_dims(like.inner_shape))
-        and shape == (*[1] * (len(shape) - 1), channels)
-    )
+    *head, channels = known_dims(like.inner_shape)
+    is_vector = is_static(shape) and 0 < len(shape) <= len(head) + 1
+    if not is_vector or shape != (*[1] * (len(known_dims(shape)) - 1), channels):
+        return None
+    return vector_of_channels(call, value)
 
 
 def vector_of_channels(call: Call, value: Value) -> tf.Tensor:
