@@ -1,14 +1,15 @@
 """Whether ``make test`` sees faults that somebody put into the package.
 
-``python -m tools.mutants [WORD ...]`` puts each fault of ``faults.txt`` into a copy of the
-repository. It runs tests of ``make test`` there until the first failure: first the fault's room,
-then the samples. A fault that neither sees counts as not seen. With ``--whole``, all tests of
-``make test`` run before that. WORDs choose the faults whose file or words contain one of them.
+``python -m tools.mutants [WORD ...]`` runs ``make test`` in a copy of the repository first. There
+it sees which tests reach the place of which fault. Then it puts each fault of ``faults.txt`` into
+a copy, and runs the tests that reach it until the first failure. WORDs choose the faults whose file
+or words contain one of them.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import pathlib
 import re
@@ -18,53 +19,82 @@ import sys
 import tempfile
 import time
 
+from tools.mutants import reach
 from tools.mutants.faults import Fault, faults
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
-def outcome(fault: Fault, *, whole: bool) -> str:
+def copy_to(folder: pathlib.Path) -> None:
+    """Copies the files of the repository into an empty folder."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True)
+    for name in listed.stdout.decode().split():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, folder / name)
+
+
+def run(
+    folder: pathlib.Path, *arguments: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs tests of ``make test`` in a copy."""
+    command = [sys.executable, "-m", "pytest", "-q", "--chosen", "-p", "no:cacheprovider"]
+    return subprocess.run(
+        [*command, "-p", "tools.mutants.reach", *arguments],
+        cwd=folder,
+        env={**os.environ, **variables, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def reached(folder: pathlib.Path) -> dict[int, dict[str, float]]:
+    """For each fault the tests that reach it, with their seconds: runs all tests in the folder."""
+    copy_to(folder)
+    reach.put_probes(folder / "tf_pfor", faults())
+    run(folder, "-n2", "--dist=loadgroup", "--no-loadscope-reorder", "tests", REACH="1")
+    return reach.read(folder)
+
+
+def outcome(fault: Fault, tests: dict[str, float]) -> str:
     """A line on which test saw the fault, and after how many seconds."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = pathlib.Path(folder)
-        listed = subprocess.run(
-            ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-        for name in listed.stdout.split():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, copy / name)
+    if not tests:
+        return "NOT REACHED"
+    with tempfile.TemporaryDirectory() as name:
+        copy = pathlib.Path(name)
+        copy_to(copy)
         fault.put_into(copy / "tf_pfor")
-        env = {**os.environ, "PYTHONPATH": folder}
+        (copy / reach.ONLY).write_text(json.dumps(tests))
         begun = time.monotonic()
-        rooms = [name for name in fault.rooms if (copy / name).exists()]
-        runs = [rooms, ["tests/test_samples.py", "tests/test_call_sites.py"], *[["tests"]] * whole]
-        for tests in runs[not rooms :]:
-            command = [sys.executable, "-m", "pytest", "-q", "-x", "--chosen"]
-            command += ["-p", "no:cacheprovider", "--deselect=tests/project", *tests]
-            ran = subprocess.run(
-                command, cwd=copy, env=env, capture_output=True, text=True, check=False
-            )
-            if ran.returncode:
-                break
+        ran = run(copy, "-x", *sorted({test.partition("::")[0] for test in tests}))
         seconds = time.monotonic() - begun
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", ran.stdout, re.MULTILINE)
-    seen = f"seen by {failed[1]}" if failed else "NOT SEEN" if ran.returncode == 0 else "FAILED"
-    return f"{seen}, {seconds:.0f} s"
+    unseen = "NOT SEEN" if ran.returncode == 0 else "FAILED"
+    seen = f"seen by {failed[1]}" if failed else unseen
+    return f"{seen}, {seconds:.0f} s, {len(tests)} tests reach it"
 
 
 def main() -> None:
     """Prints a line for each fault; the exit status is 1 if one was not seen."""
     parser = argparse.ArgumentParser("python -m tools.mutants")
     parser.add_argument("words", nargs="*", help="what the file or the words of a fault contain")
-    parser.add_argument("--whole", action="store_true", help="with all tests of make test")
+    parser.add_argument("--reached", type=pathlib.Path, help="the folder of a run that was kept")
+    parser.add_argument("--shard", default="1/1", help="2/3 is the second of three parts")
     given = parser.parse_args()
+    part, parts = (int(x) for x in given.shard.split("/"))
+    with tempfile.TemporaryDirectory() as name:
+        if given.reached and given.reached.exists():
+            tests = reach.read(given.reached)
+        else:
+            tests = reached(given.reached or pathlib.Path(name))
     unseen = 0
-    for fault in faults():
+    for number, fault in enumerate(faults()):
         title = f"{fault.file}: {fault.what}"
-        if not given.words or any(word in title for word in given.words):
-            found = outcome(fault, whole=given.whole)
+        is_meant = not given.words or any(word in title for word in given.words)
+        if is_meant and number % parts == part - 1:
+            found = outcome(fault, tests.get(number, {}))
             unseen += "seen by" not in found
-            print(f"{title}: {found}", flush=True)
+            print(f"{number} {title}: {found}", flush=True)
     raise SystemExit(unseen > 0)
 
 

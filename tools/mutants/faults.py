@@ -32,15 +32,6 @@ class Fault:
         old, new = ("\n".join(x[2:] for x in lines if x[0] == sign) for sign in "-+")
         return cls(file, what, old, new)
 
-    @property
-    def rooms(self) -> list[str]:
-        """Paths from the root of tests that are likely to see the fault."""
-        path = pathlib.PurePath(self.file)
-        # What is analysed are loops and branches, for the rules of control flow.
-        folder = "control_flow" if path.parent.name == "analysis" else path.parent.name
-        files = [f"tests/{folder}/test_{path.stem.strip('_')}.py"]
-        return [*files, *[f"tests/{name}" for name in (folder, path.parts[0])]]
-
     def is_there(self, package: pathlib.Path) -> bool:
         """Whether the file has the text, once."""
         return (package / self.file).read_text().count(self.old) == 1
