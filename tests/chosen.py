@@ -5,7 +5,8 @@ tests: all cases where they take less than ``SECONDS`` together, else as many as
 at least one. A function whose cases take longer than ``LONGEST`` each is left to ``make test-all``,
 unless it is the cheapest one of a file of such functions.
 Each sample of an op runs its first checks and one of the others; each program runs in one of its
-modes. Names decide which cases of a function run, so a new case leaves the others where they are.
+modes, and each op type of XLA in one function. Names decide which cases of a function run, so a new
+case leaves the others where they are.
 
 ``durations.json`` has the CPU seconds of one case of each function (``python -m tools.durations``).
 """
@@ -29,6 +30,8 @@ LONGEST = 1.2
 OF_EACH_SAMPLE = ("test_outcome", "test_values")
 PROGRAMS = "test_programs.py::test_programs"
 CALL_SITES = "test_call_sites.py::test_call_sites"
+# Each case of these functions, an op type, runs in one of them.
+VALUES_OF_OPS = ("arrays/test_xla_ops.py::test_values",)
 PART_OF_CALL_SITES = 0.25
 
 
@@ -74,6 +77,8 @@ def chosen(tests: Iterable[Test], seconds: dict[str, float]) -> set[Test]:
         if name.startswith("test_samples.py") and t.case:
             is_first = name.endswith(OF_EACH_SAMPLE)
             alternatives[t.name if is_first else t.case].append(t)
+        elif t.case and name.startswith(VALUES_OF_OPS):
+            alternatives[f"{name.partition('::')[0]} {t.case.split('-')[-1]}"].append(t)
         elif name == PROGRAMS:
             alternatives[t.case.partition("-")[0]].append(t)
         else:

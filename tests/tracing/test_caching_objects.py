@@ -11,6 +11,7 @@ import tensorflow as tf
 import tf_pfor
 from tests.tracing.counts import counts
 from tf_pfor.tracing import fingerprint
+from tf_pfor.tracing.identity import Tokens
 
 each = tf_pfor.vectorized_map
 X = tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
@@ -306,3 +307,15 @@ def test_a_tf_function_of_a_mapped_function():
     for fn, expected in ((of_mapped, [2.0, 4.0]), (tf.function(lambda x: x**2), [1.0, 4.0])):
         tf_pfor.clear_cache()
         close(tf_pfor.vectorized_map(fn, tf.constant([1.0, 2.0])), expected)
+
+
+def test_an_object_at_the_place_of_another_has_a_number_of_its_own():
+    class Thing:
+        pass
+
+    number_of, first, second = Tokens(), Thing(), Thing()
+    number = number_of(first)
+    assert number_of(first) == number
+    number_of._known[id(second)] = number_of._known[id(first)]  # as if first had been there
+    assert number_of(second) != number
+    assert number_of(second) == number_of(second)

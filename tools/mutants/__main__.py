@@ -69,8 +69,8 @@ def outcome(fault: Fault, tests: dict[str, float]) -> str:
         ran = run(copy, "-x", *sorted({test.partition("::")[0] for test in tests}))
         seconds = time.monotonic() - begun
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", ran.stdout, re.MULTILINE)
-    unseen = "NOT SEEN" if ran.returncode == 0 else "FAILED"
-    seen = f"seen by {failed[1]}" if failed else unseen
+    other = "seen by the end of the process" if ran.returncode else "NOT SEEN"
+    seen = f"seen by {failed[1]}" if failed else other
     return f"{seen}, {seconds:.0f} s, {len(tests)} tests reach it"
 
 
