@@ -9,8 +9,6 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.arrays._indexing import (
-    Index,
-    affine,
     as_dtype,
     column,
     loop_offset,
@@ -84,9 +82,7 @@ def gather_from_shared(call: Call, params: Value, indices: Value, axis: Value | 
 
 
 def _by_iteration(call: Call, params: Value, axis: int) -> tf.Tensor | None:
-    tensor = call.op.inputs[1]
-    index = Index(None, None, affine(call, tensor))
-    first = loop_offset(call, index)
+    first = loop_offset(call, call.op.inputs[1])
     return None if first is None else window(call, params.tensor, axis, first)
 
 
