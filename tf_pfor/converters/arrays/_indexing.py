@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -43,55 +43,36 @@ def form_of(index: int | Index) -> Form:
     return Form(frozenset(), index) if isinstance(index, int) else index.form
 
 
-def entries(call: Call, name: str) -> Callable[[int], int | Index]:
-    """Reads the entries of the vector input ``name``: ints where they are known before running."""
-    value, constant = call.inputs[name], call.maybe_constant(name)
-    assert isinstance(value, Value)
+def elements(call: Call, name: str) -> list[int | Index]:
+    """The entries of the vector input ``name``: ints where they are known before running."""
+    value, constant = call.value(name), call.maybe_constant(name)
     if constant is not None:
-        return lambda i: int(constant[i])
+        return constant.tolist()
     vector = call.tensor_of(name)
     known = forms_of(call, vector)
-    if known is None or vector.shape[0] is None:
+    if known is None:
         raise CannotVectorize("the number of indices is unknown")
-    parts = _components(vector)
-
-    def read(i: int) -> int | Index:
-        if known[i].known is not None:
-            return known[i].known
-        part = None if parts is None else parts[i]
-        scalar = None if part is None else call.value_of(part)
-        if isinstance(value, RowShape):
-            scalar = size_value(call.emit, value.sizes[i], value.dtype)
-        scalar = scalar or _entry(call, value, i)
-        at = scalar.constant
-        return Index(scalar, known[i], part) if at is None else int(at.reshape([]))
-
-    return read
+    parts = _components(vector) or [None] * len(known)
+    return [
+        _entry(call, value, (i, len(known)), form, part) if form.known is None else form.known
+        for i, (form, part) in enumerate(zip(known, parts))
+    ]
 
 
-def elements(call: Call, name: str) -> list[int | Index]:
-    """All entries of the vector input ``name``."""
-    read, count = entries(call, name), call.tensor_of(name).shape[0]
-    if count is None:
-        raise CannotVectorize("the number of indices is unknown")
-    return [read(i) for i in range(count)]
-
-
-def _entry(call: Call, vector: Value, i: int) -> Value:
-    """One entry of a vector."""
-    lead = 1 if vector.is_stacked else 0
-    begin, end = np.asarray([0, i], np.int32), np.asarray([0, i + 1], np.int32)
-    entry = call.emit(
-        "StridedSlice",
-        vector.tensor,
-        begin[1 - lead :],
-        end[1 - lead :],
-        [1] * (1 + lead),
-        begin_mask=lead,
-        end_mask=lead,
-        shrink_axis_mask=1 << lead,
-    )
-    return Value.stacked(entry) if lead else Value.unstacked(entry)
+def _entry(
+    call: Call, vector: Value, place: tuple[int, int], form: Form, part: tf.Tensor | None
+) -> int | Index:
+    """One entry of a vector, number i of so many; ``part`` is a scalar of the body that it is."""
+    i, count = place
+    value = None if part is None else call.value_of(part)
+    if isinstance(vector, RowShape):
+        value = size_value(call.emit, vector.sizes[i], vector.dtype)
+    if value is None:
+        made = call.emit("Unpack", vector.tensor, num=count, axis=int(vector.is_stacked))
+        scalar = made[i] if count > 1 else made
+        value = Value.stacked(scalar) if vector.is_stacked else Value.unstacked(scalar)
+    at = value.constant
+    return Index(value, form, part) if at is None else int(at.reshape([]))
 
 
 def _components(vector: tf.Tensor) -> list[tf.Tensor | None] | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tf_pfor._tf._strided_slices import MASKS, Item, items
-from tf_pfor.converters.arrays._indexing import Reach, entries, form_of
+from tf_pfor.converters.arrays._indexing import Reach, elements, form_of
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
@@ -16,7 +16,7 @@ from tf_pfor.core.values import Value
 
 def items_of(call: Call, rank: int) -> list[Item]:
     """The slice that a StridedSlice op means, one item for each axis and each new axis."""
-    begin, end = (entries(call, name) for name in ("begin", "end"))
+    begin, end = (elements(call, name).__getitem__ for name in ("begin", "end"))
     return items(call.attr, begin, end, call.constant("strides"), rank)
 
 

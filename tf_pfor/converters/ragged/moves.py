@@ -304,10 +304,11 @@ def slice_gradient(
         if is_reversed:
             first_of_row, lengths = size.tensor - 1, size
         else:
-            first_of_row, lengths = slices.bounds_in_row(call, first, size)
+            first_of_row, lengths = slices.range_in(call, first, size)
         rows = row_ids(dy.sizes)
         inside = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts(dy.sizes), rows)
-        places = tf.gather(starts + first_of_row, rows) + inside * first.stride
+        starts = starts if first_of_row is None else starts + first_of_row
+        places = tf.gather(starts, rows) + inside * first.stride
         packed = _around(dy.tensor, rest, items[1:])
         places = tf.where(inside < tf.gather(lengths.tensor, rows), places, total)
     behind = tf.shape(packed)[1:]
@@ -350,8 +351,8 @@ def _read_of(call: Call, item: Item, size: Size) -> tuple[Any, Any]:
             return size.tensor - 1, size.tensor
         if item.stride < 1:
             raise CannotVectorize("the gradient of a slice that runs backwards")
-        begin, length = slices.bounds_in_row(call, item, size)
-        return begin, length.tensor
+        begin, length = slices.range_in(call, item, size)
+        return 0 if begin is None else begin, length.tensor
     if isinstance(size, RowSizes):
         return slices.place_of(call, item, size), 1
     if not item.is_static or not (item.kind == "index" or isinstance(size, int)):

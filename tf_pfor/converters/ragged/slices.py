@@ -26,7 +26,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Cell, Value, is_static
-from tf_pfor.layouts.known_ranges import KnownRange, known_ranges
+from tf_pfor.layouts.known_ranges import KnownRange, Ranges, known_ranges
 from tf_pfor.layouts.linear import Form
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.pieces import joined, ranges
@@ -88,7 +88,7 @@ def cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: bool
             continue
         if item.stride < 1:
             raise CannotVectorize("a slice with a negative stride and bounds that differ")
-        start, lengths = _range_of(call, item, room)
+        start, lengths = range_in(call, item, room)
         sizes.append(lengths)
         starts.append(start)
     last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
@@ -112,47 +112,77 @@ def cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: bool
     return from_padded(call, x, sizes[: last + 1])
 
 
-def _range_of(call: Call, item: Item, room: Dim) -> tuple[tf.Tensor | None, RowSizes]:
-    """The begin of a range in each row (None: 0), and its length; equal ranges share them."""
+def range_in(call: Call, item: Item, room: Size) -> tuple[tf.Tensor | None, RowSizes]:
+    """The begin of a range in each row (None: 0), and its length; equal ranges share them.
+
+    Args:
+      call: the call.
+      item: a range of positive stride.
+      room: the size of its axis.
+    """
     memo = known_ranges(call.memo, call.loop)
-    name, size = name_of(item), item.end.value if isinstance(item.end, Index) else None
-    key = (name, room) if isinstance(room, int) else None
-    if key is not None and key in memo:
+    key = None if isinstance(room, tf.Tensor) else (name_of(item), room)
+    if key in memo:
         return memo[key].both
-    n = call.loop.length
+    size = item.end.value if isinstance(item.end, Index) else None
     if _is_first(item) and isinstance(size, RowSize) and _fits(size.size, room):
         return None, size.size
-
-    def clamped(index: int | Index) -> Any:
-        at = tf.convert_to_tensor(number_of(index), tf.int32)
-        return tf.clip_by_value(tf.where(at < 0, at + room, at), 0, room)
-
-    begin = None if item.begin is None else clamped(item.begin)
-    end: Any = tf.convert_to_tensor(room, tf.int32) if item.end is None else clamped(item.end)
-    many = end if begin is None else end - begin
-    if item.stride != 1:
-        many = (many + (item.stride - 1)) // item.stride
-    length = many if begin is None and item.stride == 1 else tf.maximum(many, 0)
-    if length.shape.rank == 0:
-        length = tf.broadcast_to(length, tf.stack([n]))
-    length.set_shape([call.loop.static_length])
-    start = None if begin is None else tf.broadcast_to(begin, tf.stack([n]))
-    most = -(-room // item.stride) if isinstance(room, int) else None
-    first, last, _ = name
-    full = None
-    if first is not None and last is not None:
-        span = last.plus(first, -1).known
-        if span is not None and span > 0:
-            full = -(-span // item.stride)
-            most = full if most is None else min(most, full)
-    found = KnownRange(None if start is None else Cell(start), RowSizes.of(length, most, full))
+    found = _shorter(item, room, memo) if isinstance(room, RowSizes) else None
+    found = found or _clamped(call, item, room)
     if key is not None:
         memo[key] = found
     return found.both
 
 
+def _shorter(item: Item, room: RowSizes, memo: Ranges) -> KnownRange | None:
+    """A range of ragged rows from which a number is cut off: x[1:] is as long as x[:-1]."""
+    if not item.is_static or item.stride != 1 or item.end == 0:
+        return None
+    first, last = item.begin or 0, item.end or 0
+    if not first >= 0 >= last:
+        return None
+    shorter = ("shorter", first - last), room
+    if shorter not in memo:
+        most = None if room.most is None else max(room.most - first + last, 0)
+        length = RowSizes.of(tf.maximum(room.tensor - (first - last), 0), most)
+        memo[shorter] = KnownRange(None, length)
+    begin = Cell(tf.minimum(first, room.tensor)) if first else None
+    return KnownRange(begin, memo[shorter].length)
+
+
+def _clamped(call: Call, item: Item, room: Size) -> KnownRange:
+    """A range whose bounds are counted from the end where they are negative, and kept inside."""
+    is_own, most = isinstance(room, RowSizes), room.most if isinstance(room, RowSizes) else room
+    size = room.tensor if isinstance(room, RowSizes) else tf.convert_to_tensor(room, tf.int32)
+    most = -(-most // item.stride) if isinstance(most, int) else None
+
+    def clamped(index: int | Index) -> Any:
+        at = tf.convert_to_tensor(number_of(index), tf.int32)
+        return tf.clip_by_value(tf.where(at < 0, at + size, at), 0, size)
+
+    def of_rows(numbers: tf.Tensor) -> tf.Tensor:
+        is_shared = numbers.shape.rank == 0
+        return tf.broadcast_to(numbers, tf.stack([call.loop.length])) if is_shared else numbers
+
+    begin = None if item.begin is None else of_rows(clamped(item.begin))
+    many = size if item.end is None else clamped(item.end)
+    many = many if begin is None else many - begin
+    many = many if item.stride == 1 else (many + (item.stride - 1)) // item.stride
+    length = of_rows(many if begin is None and item.stride == 1 else tf.maximum(many, 0))
+    length.set_shape([call.loop.static_length])
+    full = None
+    if not is_own and item.begin is not None and item.end is not None:
+        span = form_of(item.end).plus(form_of(item.begin), -1).known
+        if span is not None and span > 0:
+            full = -(-span // item.stride)
+            most = full if most is None else min(most, full)
+    return KnownRange(None if begin is None else Cell(begin), RowSizes.of(length, most, full))
+
+
 def _fits(size: Size, room: Size) -> bool:
     """Whether an axis is known to have so many elements."""
+    if size is room:
+        return True
     if not isinstance(size, RowSizes) or size.is_number or not isinstance(room, int):
         return False
     return size.most is not None and size.most <= room
@@ -274,7 +304,7 @@ def _of_shared(
         return tf.gather(rows, place, axis=axis + 1, batch_dims=1), None
     if item.stride < 1:
         raise CannotVectorize("a slice with a negative stride and bounds that differ")
-    start, lengths = _range_of(call, item, room)
+    start, lengths = range_in(call, item, room)
     return _moved(rows, axis, start, item.stride, lengths), lengths
 
 
@@ -328,7 +358,7 @@ def _in_padded(
 ) -> tuple[tf.Tensor, RowSizes]:
     """A range of one axis that differs, in the padded form."""
     if item.stride >= 1:
-        begin, lengths = bounds_in_row(call, item, size)
+        begin, lengths = range_in(call, item, size)
         return _moved(rows, axis, begin, item.stride, lengths), lengths
     if item.stride != -1 or item.begin is not None or item.end is not None:
         raise CannotVectorize("a slice with a negative stride")
@@ -407,58 +437,20 @@ def _range(call: Call, x: Ragged, item: Item) -> Value:
     """x[a:b] of each row."""
     (size,) = x.sizes
     assert isinstance(size, RowSizes)
-    end = item.end.value if isinstance(item.end, Index) else None
-    if _is_first(item) and isinstance(end, RowSize) and end.size is size:
-        return x
     if item.stride < 1:
         if item.stride == -1 and item.begin is None and item.end is None:
             return _reversed(call, x, size)
         raise CannotVectorize("a slice with a negative stride")
-    begin, lengths = bounds_in_row(call, item, size)
+    begin, lengths = range_in(call, item, size)
+    if begin is None and lengths is size:
+        return x
+    starts = row_starts(x.sizes) if begin is None else row_starts(x.sizes) + begin
     if item.stride == 1:
-        packed = ranges(x.tensor, row_starts(x.sizes) + begin, lengths.tensor)
-        return from_packed(call, packed, [lengths])
+        return from_packed(call, ranges(x.tensor, starts, lengths.tensor), [lengths])
     rows = row_ids([lengths])
     at = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([lengths]), rows)
-    at = at * item.stride + tf.gather(row_starts(x.sizes) + begin, rows)
+    at = at * item.stride + tf.gather(starts, rows)
     return from_packed(call, tf.gather(x.tensor, at), [lengths])
-
-
-def bounds_in_row(call: Call, item: Item, size: RowSizes) -> tuple[tf.Tensor, RowSizes]:
-    """The begin of a range in each ragged row, and its length; equal ranges share them."""
-    memo = known_ranges(call.memo, call.loop)
-    key = (name_of(item), size)
-    if key in memo:
-        return memo[key].both
-    room = size.tensor
-    less = _less_by(item)
-    if less is not None:  # what is cut off on either side: x[1:] is as long as x[:-1]
-        shorter = ("shorter", less), size
-        if shorter not in memo:
-            most = None if size.most is None else max(size.most - less, 0)
-            memo[shorter] = KnownRange(None, RowSizes.of(tf.maximum(room - less, 0), most))
-        begin = tf.minimum(0 if item.begin is None else item.begin, room)
-        memo[key] = KnownRange(Cell(begin), memo[shorter].length)
-        return memo[key].both
-
-    def clamped(index: int | Index) -> tf.Tensor:
-        at = tf.convert_to_tensor(number_of(index), tf.int32)
-        return tf.clip_by_value(tf.where(at < 0, at + room, at), 0, room)
-
-    begin = tf.zeros_like(room) if item.begin is None else clamped(item.begin)
-    end = room if item.end is None else clamped(item.end)
-    length = tf.maximum((end - begin + (item.stride - 1)) // item.stride, 0)
-    memo[key] = KnownRange(Cell(begin), RowSizes.of(length, size.most))
-    return memo[key].both
-
-
-def _less_by(item: Item) -> int | None:
-    """By how many elements a range is shorter than the axis, where it is the same for all rows."""
-    begin = 0 if item.begin is None else item.begin
-    end = 0 if item.end is None else item.end
-    if not (isinstance(begin, int) and isinstance(end, int)) or item.stride != 1:
-        return None
-    return begin - end if begin >= 0 >= end and item.end != 0 else None
 
 
 def _reversed(call: Call, x: Ragged, size: RowSizes) -> Value:
@@ -498,7 +490,7 @@ def _full_sizes(call: Call) -> list[Dim]:
 
 def _placed(call: Call, x: tf.Tensor, axis: int, item: Item, full: Dim) -> tf.Tensor:
     """[n, ...] whose elements along an axis stand at their places in the range, among zeros."""
-    start, lengths = _range_of(call, item, full)
+    start, lengths = range_in(call, item, full)
     room, every = tf.shape(x)[axis + 1], tf.range(full)[None]
     at = every if start is None else every - start[:, None]
     is_inside = at >= 0
