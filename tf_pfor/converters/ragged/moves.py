@@ -298,7 +298,7 @@ def slice_gradient(
         packed = _around(call.stacked(dy), rest, items[1:])
         places = starts + slices.place_of(call, first, size)
     else:
-        is_reversed = first.stride == -1 and first.begin is None and first.end is None
+        is_reversed = slices.is_reversal(first)
         if not isinstance(dy, Ragged) or dy.n_leading != 1 or not (first.stride > 0 or is_reversed):
             raise CannotVectorize("the gradient of a slice of several kinds")
         if is_reversed:
@@ -347,7 +347,7 @@ def _by_axes(call: Call, dy: Value, sizes: list[Any], items: list[Item]) -> Valu
 def _read_of(call: Call, item: Item, size: Size) -> tuple[Any, Any]:
     """The begin of a slice along an axis, and its number of elements: int32 [] or [n]."""
     if isinstance(size, RowSizes) and item.kind == "range":
-        if item.stride == -1 and item.begin is None and item.end is None:
+        if slices.is_reversal(item):
             return size.tensor - 1, size.tensor
         if item.stride < 1:
             raise CannotVectorize("the gradient of a slice that runs backwards")

@@ -284,33 +284,35 @@ def _of_axis(call: Call, x: Value, axis: int, item: Item) -> Value:
     """An index or a range of one axis that all rows share."""
     if isinstance(x, Ragged) and item.kind == "index" and uses_packed(call):
         behind = axis - x.n_leading + 1
-        own = place_of(call, item, _as_own(call, dim(x.tensor, behind)))
+        own = place_of(call, item, dim(x.tensor, behind))
         at = tf.gather(own, row_ids(x.sizes))
         return from_packed(call, tf.gather(x.tensor, at, axis=behind, batch_dims=1), x.sizes)
     rows = x.in_rows if isinstance(x, Ragged) else call.stacked(x)
     sizes: list[Any] = [*x.sizes] if isinstance(x, Ragged) else []
     sizes += [dim(rows, k + 1) for k in range(len(sizes), axis)]
-    rows, lengths = _of_shared(call, rows, axis, item)
+    rows, lengths = _along(call, rows, axis, item, dim(rows, axis + 1))
     return from_padded(call, rows, sizes if lengths is None else [*sizes, lengths])
 
 
-def _of_shared(
-    call: Call, rows: tf.Tensor, axis: int, item: Item
+def _along(
+    call: Call, rows: tf.Tensor, axis: int, item: Item, size: Size
 ) -> tuple[tf.Tensor, RowSizes | None]:
-    """An index or a range of an axis that all rows share, in the padded form; and its lengths."""
-    room = dim(rows, axis + 1)
+    """An index or a range of one axis of a size, in the padded form; and its lengths."""
     if item.kind == "index":
-        place = place_of(call, item, _as_own(call, room))
-        return tf.gather(rows, place, axis=axis + 1, batch_dims=1), None
-    if item.stride < 1:
+        at = place_of(call, item, size)
+        return tf.gather(rows, at, axis=axis + 1, batch_dims=1), None
+    if item.stride >= 1:
+        start, lengths = range_in(call, item, size)
+        return _moved(rows, axis, start, item.stride, lengths), lengths
+    if not isinstance(size, RowSizes) or not is_reversal(item):
         raise CannotVectorize("a slice with a negative stride and bounds that differ")
-    start, lengths = range_in(call, item, room)
-    return _moved(rows, axis, start, item.stride, lengths), lengths
+    at = size.tensor[:, None] - 1 - tf.range(tf.shape(rows)[axis + 1])
+    return tf.gather(rows, tf.maximum(at, 0), axis=axis + 1, batch_dims=1), size
 
 
-def _as_own(call: Call, size: Size) -> RowSizes:
-    """One size of all rows, for each of them."""
-    return RowSizes.of(tf.fill(tf.stack([call.loop.length]), size))
+def is_reversal(item: Item) -> bool:
+    """Whether a range has all elements backwards."""
+    return item.stride == -1 and item.begin is None and item.end is None
 
 
 def _of_padded(call: Call, x: Ragged, leading: list[Item], behind: list[Item]) -> Value:
@@ -337,14 +339,9 @@ def _in_front(call: Call, x: Ragged, rows: tf.Tensor, items: Sequence[Item]) -> 
         size = left.pop(0)
         if item.kind == "all":
             sizes.append(size)
-        elif isinstance(size, RowSizes) and item.kind == "index":
-            place = place_of(call, item, size)
-            rows = tf.gather(rows, place, axis=at + 1, batch_dims=1)
-        elif isinstance(size, RowSizes):
-            rows, own = _in_padded(call, rows, at, item, size)
-            sizes.append(own)
-        elif not item.is_static:
-            rows, lengths = _of_shared(call, rows, at, item)
+        elif isinstance(size, RowSizes) or not item.is_static:
+            size = size if isinstance(size, RowSizes) else dim(rows, at + 1)
+            rows, lengths = _along(call, rows, at, item, size)
             sizes += [] if lengths is None else [lengths]
         else:
             rows = rows[tuple([*[slice(None)] * (at + 1), item.python])]
@@ -353,27 +350,15 @@ def _in_front(call: Call, x: Ragged, rows: tf.Tensor, items: Sequence[Item]) -> 
     return from_padded(call, rows, sizes)
 
 
-def _in_padded(
-    call: Call, rows: tf.Tensor, axis: int, item: Item, size: RowSizes
-) -> tuple[tf.Tensor, RowSizes]:
-    """A range of one axis that differs, in the padded form."""
-    if item.stride >= 1:
-        begin, lengths = range_in(call, item, size)
-        return _moved(rows, axis, begin, item.stride, lengths), lengths
-    if item.stride != -1 or item.begin is not None or item.end is not None:
-        raise CannotVectorize("a slice with a negative stride")
-    at = size.tensor[:, None] - 1 - tf.range(tf.shape(rows)[axis + 1])
-    return tf.gather(rows, tf.maximum(at, 0), axis=axis + 1, batch_dims=1), size
-
-
-def place_of(call: Call, item: Item, size: RowSizes) -> tf.Tensor:
+def place_of(call: Call, item: Item, size: Size) -> tf.Tensor:
     """int32 [n]: where an index is in each row, which must have it; clamped under XLA, as there."""
+    own = size.tensor if isinstance(size, RowSizes) else tf.fill([call.loop.length], size)
     at = tf.convert_to_tensor(number_of(item.begin), tf.int32)
-    at = tf.broadcast_to(tf.where(at < 0, at + size.tensor, at), tf.shape(size.tensor))
+    at = tf.broadcast_to(tf.where(at < 0, at + own, at), tf.shape(own))
     if not uses_packed(call):
-        return tf.clip_by_value(at, 0, tf.maximum(size.tensor - 1, 0))
+        return tf.clip_by_value(at, 0, tf.maximum(own - 1, 0))
     text = "an index is out of bounds in some iterations. The sizes are"
-    return after_check(call, (at >= 0) & (at < size.tensor), text, [size.tensor], at)
+    return after_check(call, (at >= 0) & (at < own), text, [own], at)
 
 
 def _sizes_of_slice(x: Ragged, items: Sequence[Item]) -> list[Any] | None:
@@ -438,7 +423,7 @@ def _range(call: Call, x: Ragged, item: Item) -> Value:
     (size,) = x.sizes
     assert isinstance(size, RowSizes)
     if item.stride < 1:
-        if item.stride == -1 and item.begin is None and item.end is None:
+        if is_reversal(item):
             return _reversed(call, x, size)
         raise CannotVectorize("a slice with a negative stride")
     begin, lengths = range_in(call, item, size)
