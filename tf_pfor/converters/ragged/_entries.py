@@ -21,7 +21,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, unfold
-from tf_pfor.core.values import Value
+from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, same_sizes
 from tf_pfor.layouts.ragged_rules import Rule, ragged_rule
 
@@ -186,11 +186,11 @@ def room_for_all(call: Call, shape: Value, entries: Entries) -> tf.Tensor:
 
 
 def sizes_by(call: Call, rows: tf.Tensor) -> RowSizes:
-    """The number of entries of each row, from the row number of each entry."""
-    n = call.loop.length
-    made = tf.math.bincount(tf.cast(rows, tf.int32), minlength=n, maxlength=n, dtype=tf.int32)
-    made.set_shape([call.loop.static_length])
-    return RowSizes.of(made)
+    """The number of entries of each row, from the row number of each entry, in order."""
+    rows, none = tf.cast(rows, tf.int32), tf.zeros([0], tf.int32)
+    counts = tf.raw_ops.DenseBincount(input=rows, size=call.loop.length, weights=none)
+    counts.set_shape([call.loop.static_length])
+    return RowSizes(Cell(counts), rows=rows)
 
 
 def by_row(
