@@ -31,13 +31,24 @@ def from_the_end(x, k):
     return tf.while_loop(lambda t, _: t < most, step, (0, x[1]))[1]
 
 
+def parts(x, k):
+    """Parts of what is read: of some axes all, of others a range, an element or a new axis."""
+    y = tf.stack([x, 2.0 * x], 1)
+
+    def step(t, s):
+        return t + 1, tf.sin(s) + y[t, :, 1:] * y[k, 0, None, ::2] + y[t, ..., :2][1]
+
+    most = 1 + tf.cast(tf.abs(x[0, 0]) * 4.0, tf.int32) % 4
+    return tf.while_loop(lambda t, _: t < most, step, (0, y[1, :, 1:]))[1]
+
+
 @pytest.mark.parametrize("size", [4, None])
 def test_reads_of_some_rows(size):
     """Reads of tensors of a known size, and of an unknown size."""
     assert len({int(1 + abs(x[0, 0]) * 4) % 4 for x in X}) > 2
 
     def body(x):
-        return [one(x, k) for one in (branch, loop, from_the_end) for k in (-4, -1, 2)]
+        return [one(x, k) for one in (branch, loop, from_the_end, parts) for k in (-4, -1, 2)]
 
     @tf.function(input_signature=[tf.TensorSpec([6, size, 3], X.dtype)])
     def mapped(xs):

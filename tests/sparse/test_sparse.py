@@ -48,6 +48,21 @@ def test_public_functions(body):
     np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
 
 
+def _reorder(x, at, shape):
+    return raw.SparseReorder(input_indices=at[::-1], input_values=x, input_shape=shape)[1]
+
+
+def _softmax(x, at, shape):
+    return raw.SparseSoftmax(sp_indices=at, sp_values=x, sp_shape=shape)
+
+
+@pytest.mark.parametrize("body", [_reorder, _softmax])
+def test_a_shape_of_the_row_with_as_many_entries_in_each(body):
+    shapes = np.int64([[3, 4], [5, 4], [3, 6]])
+    found, expected = mapped(body, X, AT, shapes), _each(body, X, AT, shapes)
+    np.testing.assert_allclose(found, expected, 1e-6)
+
+
 def _one_wrong(place, value):
     at = AT.copy()
     at[1, place] = value

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._strided_slices import items
 from tf_pfor.core.values import all_known
 
 _MOST = 4096  # elements whose bounds are kept apart
@@ -279,21 +280,8 @@ def _moves(
 def _sliced(
     op: tf.Operation, x: Sequence[np.ndarray], says: Sequence[np.ndarray], _: int
 ) -> np.ndarray:
-    begin, end, strides = says
-    names = ("begin", "ellipsis", "end", "new_axis", "shrink_axis")
-    bits = {name: op.get_attr(f"{name}_mask") for name in names}
-    index: list[Any] = []
-    for p in range(len(begin)):
-        if bits["ellipsis"] >> p & 1:
-            index.append(...)
-        elif bits["new_axis"] >> p & 1:
-            index.append(None)
-        elif bits["shrink_axis"] >> p & 1:
-            index.append(int(begin[p]))
-        else:
-            first = None if bits["begin"] >> p & 1 else int(begin[p])
-            last = None if bits["end"] >> p & 1 else int(end[p])
-            index.append(slice(first, last, int(strides[p])))
+    begin, end = (vector.tolist().__getitem__ for vector in says[:2])
+    index = [item.python for item in items(op.get_attr, begin, end, says[2], x[0].ndim)]
     try:
         return x[0][tuple(index)]
     except IndexError:  # an error when it runs

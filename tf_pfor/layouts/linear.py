@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._strided_slices import MASKS
 from tf_pfor.core.call import Call
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.values import Shape, all_known
@@ -43,6 +44,15 @@ class Form:
     def known(self) -> int | None:
         """The number, if it is known."""
         return None if self.terms else self.constant
+
+    @property
+    def base(self) -> tf.Tensor | None:
+        """The scalar tensor that the constant is added to; None for any other sum."""
+        if len(self.terms) != 1:
+            return None
+        (((name, place), count),) = self.terms
+        is_one = count == 1 and place == () and len(name) == 2
+        return name[0].outputs[name[1]] if is_one else None
 
 
 def forms_of(call: Call, tensor: tf.Tensor) -> np.ndarray | None:
@@ -78,7 +88,7 @@ def forms(tensor: tf.Tensor, known: dict[Any, Any] | None = None) -> np.ndarray 
 
 def _found(tensor: tf.Tensor, known: dict[Any, Any]) -> np.ndarray | None:
     shape = tensor.shape
-    if tensor.dtype not in (tf.int32, tf.int64) or not shape.is_fully_defined():
+    if tensor.dtype not in (tf.int16, tf.int32, tf.int64) or not shape.is_fully_defined():
         return None
     if shape.num_elements() > _MOST:
         return None
@@ -102,7 +112,7 @@ def _name(tensor: tf.Tensor, known: dict[Any, Any]) -> Any:
         vectors = [_tf.static_value(t) for t in op.inputs[1:]]
         if all_known(vectors):  # read twice it is the same
             whole = (op.inputs[0].op, op.inputs[0].value_index)
-            masks = tuple(op.get_attr(name) for name in _MASKS)
+            masks = tuple(op.get_attr(name) for name in MASKS)
             return (op.type, whole, *(tuple(v.tolist()) for v in vectors), masks)
     return (op, tensor.value_index)
 
@@ -112,7 +122,6 @@ def _is_simple(form: Form) -> bool:
     return all(len(name) == 2 or name[0] == "StridedSlice" for (name, _), _ in form.terms)
 
 
-_MASKS = ("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask")
 _ALIKE = ("FloorDiv", "FloorMod", "Maximum", "Minimum", "Mul", "TruncateDiv", "TruncateMod")
 
 
@@ -125,7 +134,7 @@ def _forms(tensor: tf.Tensor, found: dict[Any, Any]) -> np.ndarray | None:
         return forms(op.inputs[0], found)
     if op.type in ("ExpandDims", "Identity", "Reshape", "Squeeze"):
         made = forms(op.inputs[0], found)
-        return None if made is None or op.control_inputs else made.reshape(shape)
+        return None if made is None else made.reshape(shape)
     if op.type == "Pack":
         parts = [forms(t, found) for t in op.inputs]
         if not all_known(parts):

@@ -279,7 +279,7 @@ def convert(
     if isinstance(wanted.index, tf.Tensor):
         index = find(wanted.index)
     else:
-        constant = wanted.index.astype(np.int32)
+        constant = np.asarray(wanted.index, np.int32)
         index = Value.unstacked(emit.constant(constant), constant=constant)
     if index is None:
         return None

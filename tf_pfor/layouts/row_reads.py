@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._strided_slices import Item, items, spec_of
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.pending import Packed
 from tf_pfor.core.values import Cell, RowSource, Stacked, Unstacked, Value, dims
@@ -65,10 +66,9 @@ def _of_parts(op: tf.Operation, parts: tuple[tf.Tensor, ...], emit: Emitter) -> 
     read = item_read(op) if op.type == "StridedSlice" else None
     if read is None or isinstance(read.index, tf.Tensor):
         return None
-    k = int(read.index)
-    if not -len(parts) <= k < len(parts):
+    if not -len(parts) <= read.index < len(parts):
         return None
-    return Value.stacked(read.cut(parts[k], emit)).with_inner_shape(dims(op.outputs[0]))
+    return Value.stacked(read.cut(parts[read.index], emit)).with_inner_shape(dims(op.outputs[0]))
 
 
 def _read(x: Value, source: RowSource, index: Value, emit: Emitter) -> tf.Tensor | None:
@@ -128,7 +128,8 @@ def _gather_index(op: tf.Operation, inputs: Mapping[str, Any]) -> Value | None:
 def _index_value(read: ItemRead, op: tf.Operation, find: Find) -> Value | None:
     if isinstance(read.index, tf.Tensor):
         return find(read.index)
-    return Unstacked(Cell(None), (), op.inputs[1].dtype, read.index)
+    dtype = op.inputs[1].dtype
+    return Unstacked(Cell(None), (), dtype, np.asarray(read.index, dtype.as_numpy_dtype))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ class ItemRead:
         items are asked for.
     """
 
-    index: np.ndarray | tf.Tensor
+    index: int | tf.Tensor
     rest: tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]] | None
 
     def cut(self, items: tf.Tensor, emit: Emitter) -> tf.Tensor:
@@ -154,45 +155,25 @@ class ItemRead:
 
 def item_read(op: tf.Operation) -> ItemRead | None:
     """The read of a StridedSlice of one item along the first axis; None if it reads otherwise."""
-    strides, begin, end = _tf.static_value(op.inputs[3]), *map(_entries, op.inputs[1:3])
-    if strides is None or strides[0] != 1 or begin is None or end is None:
+    strides, rank = _tf.static_value(op.inputs[3]), op.inputs[0].shape.rank
+    begin, end = map(_entries, op.inputs[1:3])
+    if strides is None or begin is None or end is None or not rank:
         return None
-    starts, stops, dots, shrinks = (
-        int(op.get_attr(f"{k}_mask")) for k in ("begin", "end", "ellipsis", "shrink_axis")
-    )
-    if not shrinks & 1 or (starts | stops | dots) & 1 or op.get_attr("new_axis_mask"):
+    first, *rest = items(op.get_attr, begin.__getitem__, end.__getitem__, strides, rank)
+    if first.kind != "index" or not all(item.is_static for item in rest):
         return None
-    if isinstance(begin[0], tf.Tensor) and begin[0].shape.rank != 0:
+    if isinstance(first.begin, tf.Tensor) and first.begin.shape.rank != 0:
         return None
-    others = range(1, len(strides))
-    if shrinks == 1 and all(
-        dots >> k & 1 or (starts >> k & stops >> k & 1 and strides[k] == 1) for k in others
-    ):
-        return ItemRead(begin[0], None)
-    places = np.zeros([2, len(strides)], np.int32)
-    for target, known, masked in zip(places, (begin, end), (starts | dots, stops | dots)):
-        for k in others:
-            if masked >> k & 1:
-                continue
-            if isinstance(known[k], tf.Tensor):
-                return None
-            target[k] = known[k]
-    masks = {
-        "begin_mask": starts | 1,
-        "end_mask": stops | 1,
-        "ellipsis_mask": dots,
-        "shrink_axis_mask": shrinks ^ 1,
-    }
-    rest = (places[0], places[1], strides.astype(np.int32), masks)
-    return ItemRead(begin[0], rest)
+    is_whole = all(item.kind == "all" for item in rest)
+    return ItemRead(first.begin, None if is_whole else spec_of([Item("all"), *rest]))
 
 
-def _entries(vector: tf.Tensor) -> list[np.ndarray | tf.Tensor] | None:
+def _entries(vector: tf.Tensor) -> list[int | tf.Tensor] | None:
     """The entries of a vector: their values where they are known, else the tensors."""
     known = _tf.static_value(vector)
     if known is not None:
-        return [np.asarray(x) for x in known]
+        return known.tolist()
     if vector.op.type != "Pack":
         return None
     values = [_tf.static_value(t) for t in vector.op.inputs]
-    return [t if v is None else v for t, v in zip(vector.op.inputs, values)]
+    return [t if v is None else int(v) for t, v in zip(vector.op.inputs, values)]

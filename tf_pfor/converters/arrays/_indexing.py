@@ -15,134 +15,64 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.ranges import Bounds, Range
 from tf_pfor.core.shapes import inner_dims, move_axis
 from tf_pfor.core.values import Value, dims
+from tf_pfor.layouts.linear import Form, forms, forms_of
+from tf_pfor.layouts.ragged import RowShape, size_value
 
 # ---------------------------------------------------------------------------
 # Where an index comes from
 # ---------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Affine:
-    """One number of the body as ``base + offset``.
-
-    Attributes:
-      base: a tensor of the body with one element; None for a constant.
-      offset: the number that is added to it.
-    """
-
-    base: tf.Tensor | None
-    offset: int
-
-
-def affine(call: Call, tensor: tf.Tensor) -> Affine:
-    """Follows one integer of the body through reshapes and added constants."""
-    offset = 0
-    while True:
-        constant = _one(_tf.static_value(tensor)) if tensor.dtype.is_integer else None
-        if constant is not None:
-            return Affine(None, offset + constant)
-        found = _step(tensor)
-        if found is None:
-            return Affine(tensor, offset)
-        tensor, added = found
-        offset += added
-
-
-def _one(array: np.ndarray | None) -> int | None:
-    return int(array.reshape([])) if array is not None and np.size(array) == 1 else None
-
-
-def _step(tensor: tf.Tensor) -> tuple[tf.Tensor, int] | None:
-    """The tensor that ``tensor`` is made from, and the constant added to it."""
-    op = tensor.op
-    if op.type in ("ExpandDims", "Identity", "Pack", "Reshape", "Squeeze"):
-        source = op.inputs[0]
-        is_one = source.shape.num_elements() == 1
-        return (source, 0) if is_one and (op.type != "Pack" or len(op.inputs) == 1) else None
-    if op.type == "Cast" and op.inputs[0].dtype == tf.int32 and tensor.dtype == tf.int64:
-        return op.inputs[0], 0
-    if op.type in ("Add", "AddV2", "Sub") and tensor.dtype.is_integer:
-        left, right = op.inputs
-        added = _one(_tf.static_value(right))
-        if added is not None and left.shape.rank == tensor.shape.rank:
-            return left, -added if op.type == "Sub" else added
-        added = _one(_tf.static_value(left)) if op.type != "Sub" else None
-        if added is not None and right.shape.rank == tensor.shape.rank:
-            return right, added
-    return None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Index:
-    """One scalar index.
+    """One integer that is not known before running.
 
     Attributes:
-      constant: its value when it is known before running, else None.
-      value: the scalar Value, when it is not.
-      affine: its origin.
+      value: the scalar.
+      form: the same as a sum.
+      tensor: the scalar of the body; None if it is one entry of a vector.
     """
 
-    constant: int | None
-    value: Value | None
-    affine: Affine
-
-    @property
-    def varying(self) -> Value:
-        """Its value, where it is not known before running."""
-        assert self.value is not None
-        return self.value
-
-    def minus(self, other: Index) -> int | None:
-        """The difference of two indices when it is known before running."""
-        if self.affine.base is not other.affine.base:
-            return None
-        return self.affine.offset - other.affine.offset
+    value: Value
+    form: Form
+    tensor: tf.Tensor | None = None
 
 
-def elements(call: Call, name: str) -> list[Index]:
-    """The entries of the vector input ``name``, each with what is known of it alone."""
-    value = call.inputs[name]
-    assert isinstance(value, Value)
-    constant = call.maybe_constant(name)
+def form_of(index: int | Index) -> Form:
+    """A number as a sum."""
+    return Form(frozenset(), index) if isinstance(index, int) else index.form
+
+
+def elements(call: Call, name: str) -> list[int | Index]:
+    """The entries of the vector input ``name``: ints where they are known before running."""
+    value, constant = call.value(name), call.maybe_constant(name)
     if constant is not None:
-        return [Index(int(c), None, Affine(None, int(c))) for c in constant]
-    position = [a.name for a in call.schema.inputs].index(name)
-    return elements_of(call, call.op.inputs[position], value)
-
-
-def elements_of(call: Call, vector: tf.Tensor, value: Value) -> list[Index]:
-    """The entries of a vector of the body, which is ``value``, each with what is known of it."""
-    parts = _components(vector)
-    count = vector.shape[0]
-    if count is None:
+        return constant.tolist()
+    vector = call.tensor_of(name)
+    known = forms_of(call, vector)
+    if known is None:
         raise CannotVectorize("the number of indices is unknown")
-    if parts is None or len(parts) != count:
-        parts = [None] * count
-    return [_index(call, value, part, i) for i, part in enumerate(parts)]
+    parts = _components(vector) or [None] * len(known)
+    return [
+        _entry(call, value, (i, len(known)), form, part) if form.known is None else form.known
+        for i, (form, part) in enumerate(zip(known, parts))
+    ]
 
 
-def _index(call: Call, vector: Value, part: tf.Tensor | None, i: int) -> Index:
-    if part is not None:
-        value = call.value_of(part)
-        constant = _one(_tf.static_value(part) if value is None else value.constant)
-        if constant is not None:
-            return Index(constant, None, Affine(None, constant))
-        if value is not None:
-            return Index(None, value, affine(call, part))
-    lead = 1 if vector.is_stacked else 0
-    begin, end = np.asarray([0, i], np.int32), np.asarray([0, i + 1], np.int32)
-    entry = call.emit(
-        "StridedSlice",
-        vector.tensor,
-        begin[1 - lead :],
-        end[1 - lead :],
-        [1] * (1 + lead),
-        begin_mask=lead,
-        end_mask=lead,
-        shrink_axis_mask=1 << lead,
-    )
-    value = Value.stacked(entry) if lead else Value.unstacked(entry)
-    return Index(None, value, Affine(entry, 0))
+def _entry(
+    call: Call, vector: Value, place: tuple[int, int], form: Form, part: tf.Tensor | None
+) -> int | Index:
+    """One entry of a vector, number i of so many; ``part`` is a scalar of the body that it is."""
+    i, count = place
+    value = None if part is None else call.value_of(part)
+    if isinstance(vector, RowShape):
+        value = size_value(call.emit, vector.sizes[i], vector.dtype)
+    if value is None:
+        made = call.emit("Unpack", vector.tensor, num=count, axis=int(vector.is_stacked))
+        scalar = made[i] if count > 1 else made
+        value = Value.stacked(scalar) if vector.is_stacked else Value.unstacked(scalar)
+    at = value.constant
+    return Index(value, form, part) if at is None else int(at.reshape([]))
 
 
 def _components(vector: tf.Tensor) -> list[tf.Tensor | None] | None:
@@ -157,13 +87,13 @@ def _components(vector: tf.Tensor) -> list[tf.Tensor | None] | None:
     return None
 
 
-def loop_offset(call: Call, index: Index) -> int | None:
-    """The number c when ``index`` is the iteration number plus c, all rows being active."""
-    base = index.affine.base
-    value = None if base is None else call.value_of(base)
-    if value is None or not call.loop.is_index(value):
+def loop_offset(call: Call, tensor: tf.Tensor | None) -> int | None:
+    """The number c when a scalar of the body is the iteration number plus c, all rows active."""
+    found = None if tensor is None else forms(tensor)
+    if found is None or found.size != 1 or found.item().base is None:
         return None
-    return index.affine.offset
+    value = call.value_of(found.item().base)
+    return found.item().constant if value is not None and call.loop.is_index(value) else None
 
 
 # ---------------------------------------------------------------------------
@@ -202,12 +132,11 @@ def take(call: Call, x: Value, axis: int, index: Index, reach: Reach | None = No
       reach: when a range is read that begins at ``index``.
     """
     if not x.is_stacked and reach is None:
-        first = loop_offset(call, index)
+        first = loop_offset(call, index.tensor)
         rows = None if first is None else window(call, x.tensor, axis, first)
         if rows is not None:
             return Value.stacked(move_axis(call, rows, axis, 0))
     at = positions(call, x, axis, index, reach)  # [n] or [n, k]; without n when invariant
-    assert index.value is not None
     if x.is_stacked and reach is not None and _takes_all(x, axis, reach):
         with call.emit.graph.control_dependencies([at]):  # which has checked that it begins at 0
             return Value.stacked(call.emit("Identity", x.tensor))
@@ -267,9 +196,8 @@ def positions(
 def starts(call: Call, x: Value, axis: int, index: Index, reach: Reach | None = None) -> tf.Tensor:
     """[n] or []: where what ``index`` and ``reach`` name begins along ``axis``."""
     emit = call.emit
-    assert index.value is not None
     at, dtype = index.value.tensor, index.value.dtype  # [n], or [] when invariant
-    first = loop_offset(call, index)
+    first = loop_offset(call, index.tensor)
     if (first is None or first < 0) and (reach is None or reach.span is not None):
         size = emit.dim(x.tensor, axis + (1 if x.is_stacked else 0))
         wrapped = emit("AddV2", at, as_dtype(call, size, dtype))
@@ -296,16 +224,9 @@ def is_inside(call: Call, x: Value, axis: int, index: Index, reach: Reach) -> bo
     Then its length is ``reach.count``. False if it does not in some; None if only a run can tell.
     """
     size = None if x.inner_shape is None else x.inner_shape[axis]
-    if index.constant is not None:
-        known = [Range(*[np.asarray(index.constant, np.float64)] * 2)]
-    else:
-        assert index.value is not None
-        base, stored = index.affine.base, Bounds().of(index.value.tensor)
-        known = [] if stored is None else [stored]
-        if base is not None and base.graph is call.op.graph:
-            found, more = call.walker.bounds.of(base), index.affine.offset
-            known += [] if found is None else [Range(found.low + more, found.high + more)]
-    answers = [_answer(r, reach, size) for r in known]
+    found = [Bounds().of(index.value.tensor)]
+    found += [] if index.tensor is None else [call.walker.bounds.of(index.tensor)]
+    answers = [_answer(r, reach, size) for r in found if r is not None]
     if any(a is not None and a.all() for a in (x[0] for x in answers)):
         return True
     return False if any(x[1].any() for x in answers) else None
@@ -356,11 +277,10 @@ def _kept_inside(call: Call, x: Value, axis: int, at: tf.Tensor, reach: Reach) -
 
 def gather_nd_rows(call: Call, x: Value, indices: Sequence[Index]) -> Value:
     """x_i[a_i, b_i, ...]: one GatherNd by all indices, of the first axes of ``x``."""
-    dtype = indices[0].varying.dtype
+    dtype = indices[0].value.dtype
     columns: list[tf.Tensor] = []
     for axis, index in enumerate(indices):
         at = positions(call, x, axis, index)
-        assert index.value is not None
         if not index.value.is_stacked:
             at = call.emit("BroadcastTo", at, call.emit.shape_vector([call.loop.length]))
         columns.append(at)

@@ -9,8 +9,6 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.arrays._indexing import (
-    Index,
-    affine,
     as_dtype,
     column,
     loop_offset,
@@ -19,6 +17,7 @@ from tf_pfor.converters.arrays._indexing import (
     with_row,
 )
 from tf_pfor.converters.math._axis_by_row import checked, cube_rank, own_axis, to_front, to_place
+from tf_pfor.converters.math._families import with_n
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
@@ -84,9 +83,7 @@ def gather_from_shared(call: Call, params: Value, indices: Value, axis: Value | 
 
 
 def _by_iteration(call: Call, params: Value, axis: int) -> tf.Tensor | None:
-    tensor = call.op.inputs[1]
-    index = Index(None, None, affine(call, tensor))
-    first = loop_offset(call, index)
+    first = loop_offset(call, call.op.inputs[1])
     return None if first is None else window(call, params.tensor, axis, first)
 
 
@@ -169,13 +166,7 @@ def _with_row(call: Call, indices: Value, rank: int | None = None) -> tf.Tensor:
 @RegisterPFor("ScatterNd", ("indices", "updates"), attrs=("bad_indices_policy",))
 def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Any:
     """The row comes first in every index, and n in the shape."""
-    found = call.maybe_constant("shape")
-    if found is not None and call.loop.static_length is not None:
-        full = np.asarray([call.loop.static_length, *found], found.dtype)
-    else:
-        n = as_dtype(call, call.loop.length, shape.dtype)
-        head = call.emit("ExpandDims", n, np.int32(0))
-        full = call.emit("ConcatV2", [head, shape.tensor], 0)
+    full = with_n(call, shape, "shape")
     return call.rebuild(indices=_with_row(call, indices), updates=updates.tensor, shape=full)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.converters.arrays._indexing import affine, column
+from tf_pfor.converters.arrays._indexing import column
 from tf_pfor.converters.math._axis_by_row import checked, cube_rank
 from tf_pfor.converters.math._families import prepend_shape, shape_query, table
 from tf_pfor.core.call import Call
@@ -18,6 +18,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import expand_to_rank, inner_dims, leading, product, reshaped, transpose
 from tf_pfor.core.values import Shape, Unstacked, Value, is_static, known_dims, merge, size_of
+from tf_pfor.layouts.linear import forms_of
 
 prepend_shape(table("Empty", "init"), "shape")  # what is written in place is of each row its own
 
@@ -317,13 +318,12 @@ def _range_length(call: Call) -> int | None:
     shape = call.output_shape()
     if shape is not None and shape[0] is not None:
         return shape[0]
-    start, limit, _ = (affine(call, t) for t in call.op.inputs)
+    start, limit, _ = (forms_of(call, t) for t in call.op.inputs)
     delta = call.maybe_constant("delta")
-    if start.base is None or start.base is not limit.base or not call.output_dtype().is_integer:
+    if start is None or limit is None or delta is None or delta == 0:
         return None
-    if delta is None or delta == 0:
-        return None
-    return max(0, -int((start.offset - limit.offset) // delta))
+    length = limit.item().plus(start.item(), -1).known
+    return None if length is None else max(0, -int(-length // delta))
 
 
 @RegisterPFor("LinSpace", ANY)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor._tf._strided_slices import MASKS, Item, spec_of
 from tf_pfor.converters.arrays import _row_windows
 from tf_pfor.converters.arrays._indexing import (
+    Index,
     Reach,
     elements,
     gather_nd_rows,
@@ -22,12 +23,10 @@ from tf_pfor.converters.arrays._indexing import (
     take,
 )
 from tf_pfor.converters.arrays._slice_items import (
-    MASKS,
-    Item,
     is_constant,
     items_of,
     shifted_masks,
-    spec_of,
+    windows_of,
 )
 from tf_pfor.converters.math._slice_gradients import piece_or_zeros
 from tf_pfor.core.call import Call
@@ -63,22 +62,21 @@ def _constant_slice(call: Call, input: Value, items: list[Item]) -> Value:
     if all(item.kind == "all" for item in items):
         return input
     if not input.is_stacked:
-        return Value.unstacked(_emit_slice(call, input.tensor, items, lead=False))
+        return Value.unstacked(_emit_slice(call, input.tensor, items))
     if all(item.kind == "new" or item.takes_all(shape[item.axis]) for item in items):
         sizes = inner_dims(call, input)
         kept = [item for item in items if item.kind != "index"]
         return reshaped(call, input, [1 if k.kind == "new" else sizes[k.axis] for k in kept])
     free = next((i for i, item in enumerate(items) if item.kind != "all"), len(items))
     form = leading(call, [input], free)
-    made = _emit_slice(call, form.tensors[0], items[form.skip :], lead=True)
+    made = _emit_slice(call, form.tensors[0], [_ALL, *items[form.skip :]])
     rest = dims(made)
     return form.result(made, None if rest is None else (*shape[: form.skip], *rest[1:]))
 
 
-def _emit_slice(call: Call, tensor: tf.Tensor, items: Sequence[Item], *, lead: bool) -> Any:
-    spec = spec_of(items, tf.int32, lead=lead)
-    vectors = [spec.pop(name) for name in ("begin", "end", "strides")]
-    return call.emit("StridedSlice", tensor, *vectors, **spec)
+def _emit_slice(call: Call, tensor: tf.Tensor, items: Sequence[Item]) -> Any:
+    *vectors, masks = spec_of(items)
+    return call.emit("StridedSlice", tensor, *vectors, **masks)
 
 
 @RegisterPFor("StridedSlice", ANY, attrs=MASKS)
@@ -90,8 +88,9 @@ def strided_slice_by_row(call: Call, input: Value, begin: Value, end: Value, str
     """
     if strides.is_stacked:
         raise CannotVectorize("the strides differ between iterations")
-    items = items_of(call, call.require_rank(input))
-    inside = [is_inside(call, input, k.axis, k.first, k.reach) for k in items if k.reach]
+    items = windows_of(call, call.require_rank(input))
+    ranges = [k for k in items if isinstance(k.end, Reach)]
+    inside = [is_inside(call, input, k.axis, k.begin, k.end) for k in ranges]
     if False in inside:
         raise CannotVectorize("it reaches past the edge in some iterations, where it is shorter")
     if None in inside:
@@ -104,29 +103,29 @@ def strided_slice_by_row(call: Call, input: Value, begin: Value, end: Value, str
 
 def _read(call: Call, input: Value, items: list[Item]) -> Value:
     """Cuts what is constant, then reads the other axes by their indices."""
-    cut = [dataclasses.replace(_ALL, axis=k.axis) if k.varies else k for k in items]
+    cut = [k if k.is_static else Item("all", k.axis) for k in items]
     x = _constant_slice(call, input, cut)
-    left = [k for k in items if k.kind != "index" or k.varies]  # one item for each axis of x
-    todo = [i for i, k in enumerate(left) if k.varies]
+    left = [k for k in items if k.kind != "index" or not k.is_static]  # one for each axis of x
+    todo = [i for i, k in enumerate(left) if not k.is_static]
     if not x.is_stacked:  # an axis read by the number of the iteration: no gather
         for i in todo:
             begin = left[i].begin
-            assert begin is not None
-            if left[i].kind == "index" and loop_offset(call, begin) is not None:
+            if left[i].kind == "index" and loop_offset(call, begin.tensor) is not None:
                 x = take(call, x, i, begin)
                 del left[i]
                 break
-        todo = [i for i, k in enumerate(left) if k.varies]
-    if len(todo) > 1 and todo == [*range(len(todo))] and not any(left[i].reach for i in todo):
-        return gather_nd_rows(call, x, [left[i].first for i in todo])
-    are_ranges = all(left[i].reach for i in todo)
+        todo = [i for i, k in enumerate(left) if not k.is_static]
+    kinds = {left[i].kind for i in todo}
+    if len(todo) > 1 and todo == [*range(len(todo))] and kinds == {"index"}:
+        return gather_nd_rows(call, x, [left[i].begin for i in todo])
+    are_ranges = kinds <= {"range"}
     if are_ranges and todo and x.is_stacked:
         made = _large_window(call, x, [left[i] if i in todo else None for i in range(len(left))])
         if made is not None:
             return made
     # Ranges keep their axis: the first one leaves least for the others, and in large pieces.
     for i in todo if are_ranges else reversed(todo):
-        x = take(call, x, i, left[i].first, left[i].reach)
+        x = take(call, x, i, left[i].begin, left[i].end)
     return x
 
 
@@ -141,12 +140,12 @@ def _large_window(call: Call, x: Value, items: list[Item | None]) -> Value | Non
     shape: Any = x.inner_shape
     if shape is None or len(shape) != len(items):
         return None
-    sizes = [d if k is None else k.window.count for d, k in zip(shape, items)]
-    if any(k and k.window.stride != 1 for k in items):
+    sizes = [d if k is None else k.end.count for d, k in zip(shape, items)]
+    if any(k and k.stride != 1 for k in items):
         return None
     if not _row_windows.are_large(call, shape, sizes, x.dtype):
         return None
-    firsts = [k and starts(call, x, i, k.first, k.reach) for i, k in enumerate(items)]
+    firsts = [k and starts(call, x, i, k.begin, k.end) for i, k in enumerate(items)]
     return _by_windows(call, lambda at: _row_windows.read(x.tensor, at, sizes), firsts)
 
 
@@ -203,15 +202,12 @@ def _constant_grad(call: Call, dy: Value, items: list[Item], sizes: list[int]) -
 def _piece(call: Call, dy: Value, items: list[Item], sizes: list[int]) -> Value | None:
     """The gradient of a slice that takes a part of axis 0 and all of the others; else None."""
     first, *others = items
-    if first.axis != 0 or first.varies or first.kind == "all" or first.stride != 1:
+    if first.axis != 0 or not first.is_static or first.kind == "all" or first.stride != 1:
         return None
     if not all(item.takes_all(sizes[item.axis]) for item in others):
         return None
-    if first.kind == "index":
-        begin, end = first.first.constant, None
-    else:
-        begin, end = (None if i is None else i.constant for i in (first.begin, first.end))
-    places = range(sizes[0])[slice(begin, end)] if first.kind == "range" else [begin % sizes[0]]  # type: ignore[operator]
+    every = range(sizes[0])
+    places = every[first.python] if first.kind == "range" else [first.begin % sizes[0]]
     if not places:
         return None
     return piece_or_zeros(
@@ -220,10 +216,9 @@ def _piece(call: Call, dy: Value, items: list[Item], sizes: list[int]) -> Value 
 
 
 def _among_zeros(call: Call, dy: Value, items: list[Item], sizes: list[int]) -> Value:
-    spec = spec_of(items, tf.int32, lead=True)
-    vectors = [spec.pop(name) for name in ("begin", "end", "strides")]
+    *vectors, masks = spec_of([_ALL, *items])
     full = call.emit.shape_vector([call.loop.length, *sizes])
-    made = call.emit("StridedSliceGrad", full, *vectors, dy.tensor, **spec)
+    made = call.emit("StridedSliceGrad", full, *vectors, dy.tensor, **masks)
     return Value.stacked(made)
 
 
@@ -236,56 +231,56 @@ def strided_slice_grad_by_row(
     if sizes is None or strides.is_stacked:
         raise CannotVectorize("the shape of the sliced tensor is not a constant")
     _check_rank(len(sizes))
-    items = items_of(call, len(sizes))
-    cut = [dataclasses.replace(_ALL, axis=k.axis) if k.varies else k for k in items]
-    left = [k for k in items if k.kind != "index" or k.varies]
+    items = windows_of(call, len(sizes))
+    cut = [k if k.is_static else Item("all", k.axis) for k in items]
+    left = [k for k in items if k.kind != "index" or not k.is_static]
     wide = Value.stacked(call.stacked(dy))
-    if any(k.varies for k in left):
+    if not all(k.is_static for k in left):
         wide = _written(call, wide, left, sizes) or _scattered(call, wide, left, sizes)
     return _constant_grad(call, wide, cut, [int(s) for s in sizes])
 
 
 def _written(call: Call, dy: Value, items: list[Item], sizes: np.ndarray) -> Value | None:
     """Large windows of stride 1, each row written by itself on a CPU; None for any others."""
-    if not all(k.reach and k.reach.stride == 1 for k in items if k.varies):
+    if not all(k.is_static or (k.kind == "range" and k.stride == 1) for k in items):
         return None
     if any(k.kind == "index" for k in items) or not is_static(dy.inner_shape):
         return None
     own = dy.inner_shape
-    full = [int(sizes[k.axis]) if k.varies else d for k, d in zip(items, own)]
+    full = [d if k.is_static else int(sizes[k.axis]) for k, d in zip(items, own)]
     if not _row_windows.are_large(call, full, own, dy.dtype):
         return None
     firsts: list[Any] = [None] * len(items)
     for i, k in enumerate(items):
-        if k.varies:
+        if not k.is_static:
             size = Value.unstacked(call.emit.constant(np.zeros([full[i]], np.bool_)))
-            firsts[i] = starts(call, size, 0, k.first, k.reach)
+            firsts[i] = starts(call, size, 0, k.begin, k.end)
     return _by_windows(call, lambda at: _row_windows.write(dy.tensor, at, full), firsts)
 
 
 def _scattered(call: Call, dy: Value, items: list[Item], sizes: np.ndarray) -> Value:
     """[n, ...] with the axes of ``items`` that vary read by index -> those axes in full size."""
     emit = call.emit
-    todo = [i for i, k in enumerate(items) if k.varies]
-    present = [i for i, k in enumerate(items) if k.kind != "index" or not k.varies]
+    todo = [i for i, k in enumerate(items) if not k.is_static]
+    present = [i for i, k in enumerate(items) if k.kind != "index" or k.is_static]
     ranges = [i for i in todo if items[i].kind == "range"]
     order = [*ranges, *(i for i in present if i not in ranges)]
     # [n, r1, r2, ..., rest]: the axes that are ranges in front
     moved = transpose(call, dy.tensor, [0, *(present.index(i) + 1 for i in order)])
-    dtype = items[todo[0]].first.varying.dtype
+    dtype = items[todo[0]].begin.value.dtype
     rank = 1 + len(ranges)
     columns = [row_numbers(call, dtype, rank)]
     for i in todo:
         item = items[i]
         size = Value.unstacked(emit.constant(np.zeros([int(sizes[item.axis])], np.bool_)))
-        at = positions(call, size, 0, item.first, item.reach)
-        if not item.first.varying.is_stacked:
+        at = positions(call, size, 0, item.begin, item.end)
+        if not item.begin.value.is_stacked:
             at = emit("ExpandDims", at, np.int32(0))
         shape = [-1, *[1] * len(ranges)]
-        if item.reach is not None:
-            shape[1 + ranges.index(i)] = item.reach.count
+        if item.kind == "range":
+            shape[1 + ranges.index(i)] = item.end.count
         columns.append(at if at.shape.rank == rank else emit("Reshape", at, shape))
-    lengths = [items[i].window.count for i in ranges]
+    lengths = [items[i].end.count for i in ranges]
     grid = emit.shape_vector([call.loop.length, *lengths])
     indices = emit("Pack", [emit("BroadcastTo", c, grid) for c in columns], axis=rank)
     inner = inner_dims(call, dy)
@@ -344,24 +339,17 @@ def slice_by_row(call: Call, input: Value, begin: Value, size: Value) -> Any:
     items: list[Item] = []
     for axis, (first, length) in enumerate(zip(elements(call, "begin"), lengths)):
         length = int(length)
-        if first.constant is None:
-            if length < 0:
-                raise CannotVectorize("the length of the slice may differ between iterations")
-            reach = Reach(length)
-            items.append(Item("range", axis, first, None, reach=reach))
-        elif length < 0:
-            items.append(Item("range", axis, first, None))
-        else:
-            end = dataclasses.replace(first, constant=first.constant + length)
-            items.append(Item("range", axis, first, end))
+        if isinstance(first, Index) and length < 0:
+            raise CannotVectorize("the length of the slice may differ between iterations")
+        end = Reach(length) if isinstance(first, Index) else first + length
+        items.append(Item("range", axis, first, None if length < 0 else end))
     return _checked_read(call, input, items)
 
 
 def _checked_read(call: Call, input: Value, items: list[Item]) -> Value:
     """The read of ``_read``; a Slice must not go beyond the tensor where a StridedSlice may."""
-    for item in (k for k in items if not k.varies):
+    for item in (k for k in items if k.is_static):
         size = None if input.inner_shape is None else input.inner_shape[item.axis]
-        last = item.begin if item.end is None else item.end
-        if size is None or last.constant > size:  # type: ignore[union-attr,operator]
+        if size is None or (item.begin if item.end is None else item.end) > size:
             raise CannotVectorize("a constant part of the slice may be out of range")
     return _read(call, input, items)

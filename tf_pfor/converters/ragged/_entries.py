@@ -1,21 +1,64 @@
-"""Sparse tensors whose rows have different numbers of entries, as one sparse tensor of all rows.
+"""The sparse tensors of all rows as one sparse tensor.
 
 The number of the row stands in front of each index, and n in front of the shape. The entries of a
 result are the entries of all rows, one behind the other. Their row numbers say how many entries
-each row has.
+each row has. Sorted entries stay sorted, and indices out of range stay out of range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from tf_pfor.converters.arrays._indexing import row_numbers, with_row
+from tf_pfor.converters.math import _families
 from tf_pfor.converters.ragged._forms import after_check, row_ids, uses_packed
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Value
+from tf_pfor.core.registry import ANY, RegisterPFor
+from tf_pfor.core.shapes import fold, inner_dims, unfold
+from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, same_sizes
+from tf_pfor.layouts.ragged_rules import Rule, ragged_rule
+
+
+def emitting(rule: Rule) -> Rule:
+    """A decorator: the rule calls functions of TensorFlow, in the graph that is made."""
+
+    @functools.wraps(rule)
+    def run(call: Call, *values: Value) -> Any:
+        graph = call.emit.graph
+        before = len(graph.get_operations())
+        with graph.as_default():
+            made = rule(call, *values)
+        call.emit.operations += graph.get_operations()[before:]
+        return made
+
+    return run
+
+
+def sparse_rule(
+    op_types: str, *, attrs: Iterable[str] = (), of_shapes: bool = False
+) -> Callable[[Rule], Rule]:
+    """A decorator: one rule for as many entries in each row, and for a number of the row.
+
+    Args:
+      op_types: one or more, with spaces between.
+      attrs: the attributes that the rule reads, or that stay the same.
+      of_shapes: whether the rule takes shapes of ragged rows.
+    """
+
+    def register(rule: Rule) -> Rule:
+        run = emitting(rule)
+        for op_type in op_types.split():
+            RegisterPFor(op_type, ANY, attrs=attrs)(run)
+        return ragged_rule(op_types, of_shapes=of_shapes)(rule)
+
+    return register
 
 
 def require_packed(call: Call) -> None:
@@ -31,39 +74,51 @@ def shared(value: Value, name: str) -> tf.Tensor:
     return value.tensor
 
 
+def width_of(indices: Value) -> int:
+    """The number of axes of one row's sparse tensor."""
+    shape = indices.inner_shape
+    if shape is None or len(shape) != 2 or shape[1] is None:
+        raise CannotVectorize("the number of axes of the sparse tensor is unknown")
+    return shape[1]
+
+
 class Entries:
     """Values that belong together, an entry for each place along their first inner axis.
 
     Args:
       call: the call.
       values: values that share one first inner axis.
+      may_be_equal: whether as many entries in all rows make as many in the result. Then no size is
+        known only when it runs.
 
     Attributes:
       flat: the values, [total, ...] each.
-      rows: int64 [total]: of which row each entry is.
       sizes: the number of entries of each row.
     """
 
-    def __init__(self, call: Call, *values: Value):
-        require_packed(call)
+    def __init__(self, call: Call, *values: Value, may_be_equal: bool = False):
         ragged = [v for v in values if isinstance(v, Ragged)]
+        if ragged or not may_be_equal:
+            require_packed(call)
         if ragged and (len(ragged) < len(values) or any(v.n_leading != 1 for v in ragged)):
             raise CannotVectorize("indices and values are not known to have as many entries")
         self.call = call
-        self.flat: list[tf.Tensor] = []
-        for value in values:
-            tensor = value.tensor if isinstance(value, Ragged) else _joined(call.stacked(value))
-            self.flat.append(tensor)
+        self.flat = [v.tensor if isinstance(v, Ragged) else fold(call, v) for v in values]
         for value in ragged[1:]:
             self._check(ragged[0], value)
-        if ragged:
-            self.sizes: tuple[Size, ...] = ragged[0].sizes
-            self.rows = tf.cast(row_ids(self.sizes), tf.int64)
-        else:
-            shape = tf.shape(call.stacked(values[0]))
-            known = (values[0].inner_shape or (None,))[0]
-            self.sizes = (shape[1] if known is None else known,)
-            self.rows = tf.repeat(tf.range(tf.cast(shape[0], tf.int64)), shape[1])
+        first = next((v for v in values if v.is_stacked), values[0])
+        self._first, self._given = first, (values[0], self.flat[0])
+        self.sizes: tuple[Size, ...] = ragged[0].sizes if ragged else (inner_dims(call, first)[0],)
+
+    @functools.cached_property
+    def rows(self) -> tf.Tensor:
+        """int64 [total]: of which row each entry is."""
+        (size,) = self.sizes
+        if isinstance(size, RowSizes):
+            return tf.cast(row_ids(self.sizes), tf.int64)
+        numbers, emit = row_numbers(self.call, tf.int64, 2), self.call.emit
+        shape = emit.shape_vector([self.call.loop.length, size])
+        return emit("Reshape", emit("BroadcastTo", numbers, shape), [-1])
 
     def _check(self, first: Ragged, other: Ragged) -> None:
         """A check that rows have as many entries of one value as of another."""
@@ -79,7 +134,11 @@ class Entries:
     @property
     def places(self) -> tf.Tensor:
         """The first of the values, indices [total, m], with the row in front: [total, 1 + m]."""
+        indices, folded = self._given
         at = self.flat[0]
+        if at is folded and not isinstance(indices, Ragged):
+            size = np.asarray([-1, width_of(indices) + 1], np.int32)
+            return self.call.emit("Reshape", with_row(self.call, indices), size)
         rank = at.shape[-1]
         made = tf.concat([tf.cast(self.rows, at.dtype)[:, None], at], 1)
         made.set_shape([None, None if rank is None else rank + 1])
@@ -87,49 +146,51 @@ class Entries:
 
     def back(self, tensor: tf.Tensor, index: int) -> Value:
         """An output [total, ...] with as many entries as these have."""
-        origin = self.call.op.outputs[index]
         if isinstance(self.sizes[0], RowSizes):
-            return Ragged.packed(tensor, self.sizes, origin)
-        shape = tf.shape(tensor)
-        n = self.call.loop.length
-        made = tf.reshape(tensor, tf.concat([[n], [self.sizes[0]], shape[1:]], 0))
-        return Value.stacked(made).with_inner_shape(tuple(origin.shape.as_list()))
+            return Ragged.packed(tensor, self.sizes, self.call.op.outputs[index])
+        first = self._first
+        if not first.is_stacked:
+            first = Value.stacked(self.call.stacked(first)).with_inner_shape(first.inner_shape)
+        return unfold(self.call, tensor, first, inner_shape=self.call.output_shape(index))
 
 
-def _joined(tensor: tf.Tensor) -> tf.Tensor:
-    """[n, k, ...] -> [n*k, ...]."""
-    shape, rest = tf.shape(tensor), tensor.shape[2:]
-    made = tf.reshape(tensor, tf.concat([shape[:1] * shape[1:2], shape[2:]], 0))
-    made.set_shape([None, *rest])
-    return made
+def with_n(call: Call, shape: Value) -> tf.Tensor:
+    """A shape that all rows share, an input of the call or one of a list, with n in front."""
+    given = call.inputs.items()
+    name = next(k for k, v in given if v is shape or (isinstance(v, list) and shape in v))
+    shared(shape, name)
+    if call.inputs[name] is shape:
+        return _families.with_n(call, shape, name)
+    head = call.emit("Cast", call.emit.shape_vector([call.loop.length]), DstT=shape.dtype)
+    return call.emit("ConcatV2", [head, shape.tensor], 0)
 
 
-def with_n(call: Call, shape: tf.Tensor) -> tf.Tensor:
-    """A shape with n in front."""
-    n = call.loop.length
-    return tf.concat([[tf.cast(n, shape.dtype)], shape], 0)
+def room_of(call: Call, shape: Value) -> tf.Tensor:
+    """[1 + m]: a shape that holds every row, with n in front."""
+    if not shape.is_stacked:
+        return with_n(call, shape)
+    require_packed(call)
+    largest = tf.reduce_max(tf.pad(shape.tensor, [[0, 1], [0, 0]]), 0)
+    return tf.concat([[tf.cast(call.loop.length, largest.dtype)], largest], 0)
 
 
 def room_for_all(call: Call, shape: Value, entries: Entries) -> tf.Tensor:
-    """[1 + m]: a shape with room for all rows, n in front.
-
-    Where the shape differs per row, entries are checked to be inside of the shape of their row.
-    """
-    if not shape.is_stacked:
-        return with_n(call, shape.tensor)
-    own, at = call.stacked(shape), entries.flat[0]
-    inside = (at >= 0) & (at < tf.cast(tf.gather(own, entries.rows), at.dtype))
-    text = "an index of a sparse tensor is out of bounds in some iterations. The shapes are"
-    entries.flat[0] = after_check(call, inside, text, [own], at)
-    return with_n(call, tf.reduce_max(tf.pad(own, [[0, 1], [0, 0]]), 0))
+    """The same; where the shape differs, entries are checked to be inside of their row's."""
+    room = room_of(call, shape)
+    if shape.is_stacked:
+        own, at = shape.tensor, entries.flat[0]
+        inside = (at >= 0) & (at < tf.cast(tf.gather(own, entries.rows), at.dtype))
+        text = "an index of a sparse tensor is out of bounds in some iterations. The shapes are"
+        entries.flat[0] = after_check(call, inside, text, [own], at)
+    return room
 
 
 def sizes_by(call: Call, rows: tf.Tensor) -> RowSizes:
-    """The number of entries of each row, from the row number of each entry."""
-    n = call.loop.length
-    made = tf.math.bincount(tf.cast(rows, tf.int32), minlength=n, maxlength=n, dtype=tf.int32)
-    made.set_shape([call.loop.static_length])
-    return RowSizes.of(made)
+    """The number of entries of each row, from the row number of each entry, in order."""
+    rows, none = tf.cast(rows, tf.int32), tf.zeros([0], tf.int32)
+    counts = tf.raw_ops.DenseBincount(input=rows, size=call.loop.length, weights=none)
+    counts.set_shape([call.loop.static_length])
+    return RowSizes(Cell(counts), rows=rows)
 
 
 def by_row(
@@ -194,11 +255,11 @@ class FirstAxis:
 
     def merged(self, entries: Entries) -> tf.Tensor:
         """Indices [total, m] of all rows; what is out of bounds stays so."""
-        at = tf.cast(entries.flat[0], tf.int64)
-        first = at[:, 0]
+        first, behind = tf.split(tf.cast(entries.flat[0], tf.int64), [1, -1], 1)
         is_in = (first >= 0) & (first < self.size)
-        moved = tf.where(is_in, first + entries.rows * self.size, self.total)
-        return tf.concat([moved[:, None], at[:, 1:]], 1)
+        rows = tf.expand_dims(entries.rows, 1)
+        moved = tf.where(is_in, first + rows * self.size, self.total)
+        return tf.concat([moved, behind], 1)
 
     def split(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The row of each index [total, m], and the index in that row."""

@@ -8,6 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._strided_slices import Item
+from tf_pfor.converters.arrays._slice_items import items_of
 from tf_pfor.converters.ragged import slices
 from tf_pfor.converters.ragged._forms import (
     after_check,
@@ -282,7 +284,7 @@ def slice_gradient(
     if not isinstance(shape, RowShape):
         return slices.gradient_of_range(call, dy)
     sizes = list(shape.sizes)
-    items = slices.items_of(call, len(sizes))
+    items = items_of(call, len(sizes))
     if isinstance(dy, Ragged) and all(k.kind in ("all", "new") for k in items):
         return without_axes(call, dy, [i for i, k in enumerate(items) if k.kind == "new"])
     (size, *rest), first = sizes, items[0]
@@ -293,33 +295,29 @@ def slice_gradient(
     total = tf.reduce_sum(size.tensor)
     starts = row_starts([size])
     if first.kind == "index":
-        at = tf.convert_to_tensor(first.begin, tf.int32)
-        at = tf.broadcast_to(tf.where(at < 0, at + size.tensor, at), tf.shape(size.tensor))
-        is_there = (at >= 0) & (at < size.tensor)
-        text = "an index is out of bounds in some iterations. The sizes are"
-        at = after_check(call, is_there, text, [size.tensor], at)
-        packed, places = _around(call.stacked(dy), rest, items[1:]), starts + at
+        packed = _around(call.stacked(dy), rest, items[1:])
+        places = starts + slices.place_of(call, first, size)
     else:
-        is_reversed = first.stride == -1 and first.begin is None and first.end is None
+        is_reversed = slices.is_reversal(first)
         if not isinstance(dy, Ragged) or dy.n_leading != 1 or not (first.stride > 0 or is_reversed):
             raise CannotVectorize("the gradient of a slice of several kinds")
         if is_reversed:
             first_of_row, lengths = size.tensor - 1, size
         else:
-            first_of_row, lengths = slices.bounds_in_row(call, first, size)
+            first_of_row, lengths = slices.range_in(call, first, size)
         rows = row_ids(dy.sizes)
         inside = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts(dy.sizes), rows)
-        places = tf.gather(starts + first_of_row, rows) + inside * first.stride
+        starts = starts if first_of_row is None else starts + first_of_row
+        places = tf.gather(starts, rows) + inside * first.stride
         packed = _around(dy.tensor, rest, items[1:])
-        is_there = inside < tf.gather(lengths.tensor, rows)
+        places = tf.where(inside < tf.gather(lengths.tensor, rows), places, total)
     behind = tf.shape(packed)[1:]
-    places = tf.where(is_there, places, total)
     made = tf.scatter_nd(places[:, None], packed, tf.concat([[total + 1], behind], 0))[:-1]
     made.set_shape([None, *packed.shape[1:]])
     return from_packed(call, made, [size])
 
 
-def _by_axes(call: Call, dy: Value, sizes: list[Any], items: list[slices.Item]) -> Value:
+def _by_axes(call: Call, dy: Value, sizes: list[Any], items: list[Item]) -> Value:
     """The gradient of a slice in the padded form, one axis after the other."""
     found, axis, ahead = dy.in_rows if isinstance(dy, Ragged) else call.stacked(dy), 1, [*sizes]
     for item in items:
@@ -346,21 +344,17 @@ def _by_axes(call: Call, dy: Value, sizes: list[Any], items: list[slices.Item]) 
     return from_padded(call, found, sizes, is_clean=True)
 
 
-def _read_of(call: Call, item: slices.Item, size: Size) -> tuple[Any, Any]:
+def _read_of(call: Call, item: Item, size: Size) -> tuple[Any, Any]:
     """The begin of a slice along an axis, and its number of elements: int32 [] or [n]."""
     if isinstance(size, RowSizes) and item.kind == "range":
-        if item.stride == -1 and item.begin is None and item.end is None:
+        if slices.is_reversal(item):
             return size.tensor - 1, size.tensor
         if item.stride < 1:
             raise CannotVectorize("the gradient of a slice that runs backwards")
-        begin, length = slices.bounds_in_row(call, item, size)
-        return begin, length.tensor
+        begin, length = slices.range_in(call, item, size)
+        return 0 if begin is None else begin, length.tensor
     if isinstance(size, RowSizes):
-        at = tf.convert_to_tensor(item.begin, tf.int32)
-        at = tf.where(at < 0, at + size.tensor, at)
-        text = "an index is out of bounds in some iterations. The sizes are"
-        is_there = (at >= 0) & (at < size.tensor)
-        return after_check(call, is_there, text, [size.tensor], at), 1
+        return slices.place_of(call, item, size), 1
     if not item.is_static or not (item.kind == "index" or isinstance(size, int)):
         raise CannotVectorize("the gradient of a slice of several axes that differ")
     if item.kind == "index":
@@ -369,7 +363,7 @@ def _read_of(call: Call, item: slices.Item, size: Size) -> tuple[Any, Any]:
     return read.start, len(read)
 
 
-def _around(dy: tf.Tensor, sizes: list[Any], items: list[slices.Item]) -> tf.Tensor:
+def _around(dy: tf.Tensor, sizes: list[Any], items: list[Item]) -> tf.Tensor:
     """[m, ...] among zeros: the gradient of a slice of the axes behind the first, [m, *sizes]."""
     if all(k.kind == "all" for k in items):
         return dy

@@ -464,28 +464,6 @@ def sparse_to_dense(
     return call.like(made[:n])
 
 
-@ragged_rule("SparseReorder")
-def sparse_reorder(
-    call: Call, input_indices: Value, input_values: Value, input_shape: Value
-) -> Any:
-    """Sorted by row, then as the elements of each row are sorted: as many in each row as before."""
-    if not uses_packed(call) or not isinstance(input_indices, Ragged):
-        raise CannotVectorize("the values, or the shape, differ between iterations only")
-    places, values = _places(call, input_indices, input_values)
-    shape = input_shape.tensor
-    if input_shape.is_stacked:  # one that holds all rows: the kernel reads the indices only
-        shape = tf.reduce_max(tf.pad(shape, [[0, 1], [0, 0]]), 0)
-    n = call.loop.length
-    full = tf.concat([[tf.cast(n, shape.dtype)], shape], 0)
-    made = call.rebuild(input_indices=places, input_values=values, input_shape=full)
-    indices, values = made
-    indices.set_shape([None, places.shape[1]])
-    return [
-        from_packed(call, indices[:, 1:], input_indices.sizes),
-        from_packed(call, values, input_indices.sizes),
-    ]
-
-
 def _sparse_into_rows(call: Call, indices: Value, shape: Value, values: Value) -> Value:
     """Scatters into ragged rows: at the places that the elements have in the packed form."""
     sizes = target_sizes(call, shape, 1)

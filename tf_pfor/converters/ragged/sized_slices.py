@@ -6,13 +6,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor._tf._strided_slices import Item
+from tf_pfor.converters.arrays._indexing import Index, elements, form_of
 from tf_pfor.converters.ragged._forms import after_check, size_at, size_when_run, uses_packed
 from tf_pfor.converters.ragged._windows import Moved
-from tf_pfor.converters.ragged.slices import Item, bound, cut, of_items
+from tf_pfor.converters.ragged.slices import cut, number_of, of_items
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
-from tf_pfor.layouts.linear import Form, forms
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 from tf_pfor.layouts.row_sizes import Size
@@ -21,29 +22,30 @@ from tf_pfor.layouts.row_sizes import Size
 @source("Slice")
 def sliced_by_size(call: Call, input: Value, begin: Value, size: Value) -> Any:
     """tf.slice with begins or sizes that differ."""
-    begins, sizes = (forms(t) for t in call.op.inputs[1:3])
-    if begins is None or sizes is None:
-        raise CannotVectorize("how many axes the slice has is not known")
     items: list[Item] = []
-    left = call.output_shape() or (None,) * len(sizes)
-    for p, (b, s) in enumerate(zip(begins, sizes)):
-        first, one = bound(begin, b, p), left[p]
-        s = s if one is None or s.known is not None else Form(frozenset(), one)
-        if s.known == -1:
-            is_all = isinstance(first, int) and first == 0
-            items.append(Item("all") if is_all else Item("range", first, None, 1, (b, None, 1)))
-        else:
-            known = input.inner_shape and input.inner_shape[p]
-            room = tf.shape(input.tensor)[p + int(input.is_stacked)]
-            many = bound(size, s, p)
-            if not (isinstance(first, int) and isinstance(many, int)):
-                many = _checked_size(call, first, many, room if known is None else known)
-            items.append(Item("range", first, first + many, 1, (b, b.plus(s, 1), 1)))
+    left = call.output_shape() or (None,) * call.require_rank(input)
+    for axis, (first, many) in enumerate(zip(elements(call, "begin"), elements(call, "size"))):
+        known, one = input.inner_shape and input.inner_shape[axis], left[axis]
+        room = tf.shape(input.tensor)[axis + int(input.is_stacked)] if known is None else known
+        many = many if one is None or isinstance(many, int) else one
+        end = None if isinstance(many, int) and many == -1 else _end(call, first, many, room)
+        is_all = end is None and isinstance(first, int) and first == 0
+        items.append(Item("all", axis) if is_all else Item("range", axis, first, end))
     if all(i.is_static for i in items):
         raise CannotVectorize("nothing differs between iterations")
     lead = [slice(None)] if input.is_stacked else []
     whole = input.tensor[tuple([*lead, *[i.python for i in items]])]
     return cut(call, whole, items, is_stacked=input.is_stacked)
+
+
+def _end(call: Call, first: int | Index, many: int | Index, room: Any) -> int | Index:
+    """The end of a range, which must be inside of the axis."""
+    if isinstance(first, int) and isinstance(many, int):
+        return first + many
+    begin = number_of(first)
+    end = begin + _checked_size(call, begin, number_of(many), room)
+    value = Value.stacked(end) if end.shape.rank else Value.unstacked(end)
+    return Index(value, form_of(first).plus(form_of(many), 1))
 
 
 def _checked_size(call: Call, first: Any, many: Any, room: Any) -> Any:
@@ -67,22 +69,19 @@ def sized_slice_of_ragged(call: Call, input: Value, begin: Value, size: Value) -
         return shape_value(call.emit, input.sizes[b:end], input.dtype)
     if not isinstance(input, Ragged):
         raise CannotVectorize("numbers of one shape")
+    begins, sizes = _numbers(begin, first), _numbers(size, many)
     items = list[Item]()
-    for axis, (b, s) in enumerate(zip(_numbers(begin, first), _numbers(size, many))):
+    for axis, (b, s) in enumerate(zip(begins, sizes)):
         own = size_at(input, axis)
         if _is(b, 0) and (s is own or _is(s, -1) or _is(s, own)):
-            items.append(Item("all"))
+            items.append(Item("all", axis))
         elif not (isinstance(b, int) and isinstance(s, int)) or (
             axis < input.n_leading and s != -1
         ):
-            items.append(Item("part"))
+            return _part(call, input, begins, sizes)
         else:
-            end = None if s == -1 else b + s
-            name = (Form(frozenset(), b), None if end is None else Form(frozenset(), end), 1)
-            items.append(Item("range", b, end, 1, name))
-    if not any(item.kind == "part" for item in items):
-        return of_items(call, input, items)
-    return _part(call, input, _numbers(begin, first), _numbers(size, many))
+            items.append(Item("range", axis, b, None if s == -1 else b + s))
+    return of_items(call, input, items)
 
 
 def _is(size: Size, number: object) -> bool:

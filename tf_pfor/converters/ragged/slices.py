@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_pfor._tf import _graphs
+from tf_pfor._tf._strided_slices import Item, spec_of
+from tf_pfor.converters.arrays._indexing import Index, form_of
+from tf_pfor.converters.arrays._slice_items import items_of
 from tf_pfor.converters.ragged._forms import (
     after_check,
     from_packed,
@@ -25,99 +26,26 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Cell, Value, is_static
-from tf_pfor.layouts.known_ranges import KnownRange, known_ranges
-from tf_pfor.layouts.linear import Form, forms_of
+from tf_pfor.layouts.known_ranges import KnownRange, Ranges, known_ranges
+from tf_pfor.layouts.linear import Form
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.pieces import joined, ranges
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value, size_value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, shape_value, size_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 from tf_pfor.layouts.row_sizes import Size, dim
 
-_MASKS = ("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask")
+_ALL = Item("all")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Item:
-    """One entry of a slice.
-
-    Attributes:
-      kind: "all" of an axis, a "new" one, an "index" or a "range".
-      begin: int, int32 [n], or None.
-      end: the same.
-      stride: the stride of a range.
-      name: equal for ranges of an axis that have the same bounds.
-      size: the size of a row that the end is, if it is one.
-    """
-
-    kind: str
-    begin: Any = None
-    end: Any = None
-    stride: int = 1
-    name: Any = None
-    size: Any = None
-
-    @property
-    def is_static(self) -> bool:
-        """Whether begin and end are the same in all rows, and known."""
-        return all(x is None or isinstance(x, int) for x in (self.begin, self.end))
-
-    @property
-    def python(self) -> Any:
-        """An entry as an index of Python; all of the axis where it differs."""
-        if self.kind == "new":
-            return tf.newaxis
-        if self.kind == "all" or not self.is_static:
-            return slice(None)
-        if self.kind == "index":
-            return self.begin
-        return slice(self.begin, self.end, self.stride)
+def name_of(item: Item) -> tuple[Form | None, Form | None, int]:
+    """Equal for ranges of an axis that have the same bounds."""
+    begin, end = (None if x is None else form_of(x) for x in (item.begin, item.end))
+    return begin, end, item.stride
 
 
-def bound(value: Value, known: Form, at: int) -> Any:
-    """One entry of a begin or an end."""
-    if known.known is not None:
-        return known.known
-    if value.constant is not None:
-        return int(value.constant[at])
-    tensor = tf.cast(value.tensor, tf.int32)
-    return tensor[:, at] if value.is_stacked else tensor[at]
-
-
-def items_of(call: Call, rank: int) -> list[Item]:
-    """The items of a StridedSlice, one for each axis and each new axis."""
-    begin, end = call.inputs["begin"], call.inputs["end"]
-    assert isinstance(begin, Value)
-    assert isinstance(end, Value)
-    begins, ends = (forms_of(call, t) for t in call.op.inputs[1:3])
-    strides = call.constant("strides")
-    if begins is None or ends is None:
-        raise CannotVectorize("how many entries the slice has is not known")
-    bits = {name: call.attr(name) for name in _MASKS}
-
-    def has(name: str, p: int) -> bool:
-        return bool(bits[f"{name}_mask"] >> p & 1)
-
-    count = len(strides)
-    used = sum(not has("new_axis", p) and not has("ellipsis", p) for p in range(count))
-    out: list[Item] = []
-    for p in range(count):
-        if has("ellipsis", p):
-            out += [Item("all")] * (rank - used)
-        elif has("new_axis", p):
-            out.append(Item("new"))
-        elif has("shrink_axis", p):
-            out.append(Item("index", bound(begin, begins[p], p)))
-        else:
-            first = None if has("begin", p) else bound(begin, begins[p], p)
-            last = None if has("end", p) else bound(end, ends[p], p)
-            stride = int(strides[p])
-            if first is None and last is None and stride == 1:
-                out.append(Item("all"))
-                continue
-            name = (None if first is None else begins[p], None if last is None else ends[p], stride)
-            size = end.sizes[p] if isinstance(end, RowShape) and last is not None else None
-            out.append(Item("range", first, last, stride, name, size))
-    return out + [Item("all")] * (rank - sum(i.kind != "new" for i in out))
+def number_of(index: int | Index) -> Any:
+    """An int where it is known before running, else int32 [n], or [] for all rows."""
+    return index if isinstance(index, int) else tf.cast(index.value.tensor, tf.int32)
 
 
 @source("StridedSlice")
@@ -160,7 +88,7 @@ def cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: bool
             continue
         if item.stride < 1:
             raise CannotVectorize("a slice with a negative stride and bounds that differ")
-        start, lengths = _range_of(call, item, room)
+        start, lengths = range_in(call, item, room)
         sizes.append(lengths)
         starts.append(start)
     last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
@@ -184,46 +112,77 @@ def cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: bool
     return from_padded(call, x, sizes[: last + 1])
 
 
-def _range_of(call: Call, item: Item, room: Dim) -> tuple[tf.Tensor | None, RowSizes]:
-    """The begin of a range in each row (None: 0), and its length; equal ranges share them."""
+def range_in(call: Call, item: Item, room: Size) -> tuple[tf.Tensor | None, RowSizes]:
+    """The begin of a range in each row (None: 0), and its length; equal ranges share them.
+
+    Args:
+      call: the call.
+      item: a range of positive stride.
+      room: the size of its axis.
+    """
     memo = known_ranges(call.memo, call.loop)
-    key = (item.name, room) if isinstance(room, int) else None
-    if key is not None and key in memo:
+    key = None if isinstance(room, tf.Tensor) else (name_of(item), room)
+    if key in memo:
         return memo[key].both
-    n = call.loop.length
-    if _is_first(item) and _fits(item.size, room):
-        return None, item.size
-
-    def clamped(at: Dim) -> Any:
-        at = tf.convert_to_tensor(at, tf.int32)
-        return tf.clip_by_value(tf.where(at < 0, at + room, at), 0, room)
-
-    begin = None if item.begin is None else clamped(item.begin)
-    end: Any = tf.convert_to_tensor(room, tf.int32) if item.end is None else clamped(item.end)
-    many = end if begin is None else end - begin
-    if item.stride != 1:
-        many = (many + (item.stride - 1)) // item.stride
-    length = many if begin is None and item.stride == 1 else tf.maximum(many, 0)
-    if length.shape.rank == 0:
-        length = tf.broadcast_to(length, tf.stack([n]))
-    length.set_shape([call.loop.static_length])
-    start = None if begin is None else tf.broadcast_to(begin, tf.stack([n]))
-    most = -(-room // item.stride) if isinstance(room, int) else None
-    first, last, _ = item.name
-    full = None
-    if first is not None and last is not None:
-        span = last.plus(first, -1).known
-        if span is not None and span > 0:
-            full = -(-span // item.stride)
-            most = full if most is None else min(most, full)
-    found = KnownRange(None if start is None else Cell(start), RowSizes.of(length, most, full))
+    size = item.end.value if isinstance(item.end, Index) else None
+    if _is_first(item) and isinstance(size, RowSize) and _fits(size.size, room):
+        return None, size.size
+    found = _shorter(item, room, memo) if isinstance(room, RowSizes) else None
+    found = found or _clamped(call, item, room)
     if key is not None:
         memo[key] = found
     return found.both
 
 
+def _shorter(item: Item, room: RowSizes, memo: Ranges) -> KnownRange | None:
+    """A range of ragged rows from which a number is cut off: x[1:] is as long as x[:-1]."""
+    if not item.is_static or item.stride != 1 or item.end == 0:
+        return None
+    first, last = item.begin or 0, item.end or 0
+    if not first >= 0 >= last:
+        return None
+    shorter = ("shorter", first - last), room
+    if shorter not in memo:
+        most = None if room.most is None else max(room.most - first + last, 0)
+        length = RowSizes.of(tf.maximum(room.tensor - (first - last), 0), most)
+        memo[shorter] = KnownRange(None, length)
+    begin = Cell(tf.minimum(first, room.tensor)) if first else None
+    return KnownRange(begin, memo[shorter].length)
+
+
+def _clamped(call: Call, item: Item, room: Size) -> KnownRange:
+    """A range whose bounds are counted from the end where they are negative, and kept inside."""
+    is_own, most = isinstance(room, RowSizes), room.most if isinstance(room, RowSizes) else room
+    size = room.tensor if isinstance(room, RowSizes) else tf.convert_to_tensor(room, tf.int32)
+    most = -(-most // item.stride) if isinstance(most, int) else None
+
+    def clamped(index: int | Index) -> Any:
+        at = tf.convert_to_tensor(number_of(index), tf.int32)
+        return tf.clip_by_value(tf.where(at < 0, at + size, at), 0, size)
+
+    def of_rows(numbers: tf.Tensor) -> tf.Tensor:
+        is_shared = numbers.shape.rank == 0
+        return tf.broadcast_to(numbers, tf.stack([call.loop.length])) if is_shared else numbers
+
+    begin = None if item.begin is None else of_rows(clamped(item.begin))
+    many = size if item.end is None else clamped(item.end)
+    many = many if begin is None else many - begin
+    many = many if item.stride == 1 else (many + (item.stride - 1)) // item.stride
+    length = of_rows(many if begin is None and item.stride == 1 else tf.maximum(many, 0))
+    length.set_shape([call.loop.static_length])
+    full = None
+    if not is_own and item.begin is not None and item.end is not None:
+        span = form_of(item.end).plus(form_of(item.begin), -1).known
+        if span is not None and span > 0:
+            full = -(-span // item.stride)
+            most = full if most is None else min(most, full)
+    return KnownRange(None if begin is None else Cell(begin), RowSizes.of(length, most, full))
+
+
 def _fits(size: Size, room: Size) -> bool:
     """Whether an axis is known to have so many elements."""
+    if size is room:
+        return True
     if not isinstance(size, RowSizes) or size.is_number or not isinstance(room, int):
         return False
     return size.most is not None and size.most <= room
@@ -231,8 +190,7 @@ def _fits(size: Size, room: Size) -> bool:
 
 def _is_first(item: Item) -> bool:
     """Whether a range has the first elements."""
-    is_from_0 = item.begin is None or (isinstance(item.begin, int) and item.begin == 0)
-    return is_from_0 and item.stride == 1
+    return item.begin in (None, 0) and item.stride == 1
 
 
 def _moved(x: tf.Tensor, axis: int, start: Any, stride: int, lengths: RowSizes) -> tf.Tensor:
@@ -271,7 +229,7 @@ def slice_of_ragged(call: Call, input: Value, begin: Value, end: Value, strides:
 def of_items(call: Call, input: Ragged, items: list[Item]) -> Any:
     leading, behind = _parted(input, items)
     if not all(i.is_static for i in behind):
-        fixed = [i if i.is_static else Item("all") for i in behind]
+        fixed = [i if i.is_static else _ALL for i in behind]
         return _behind(call, of_items(call, input, [*leading, *fixed]), leading, behind)
     if not uses_packed(call):
         return _of_padded(call, input, leading, behind)
@@ -326,33 +284,35 @@ def _of_axis(call: Call, x: Value, axis: int, item: Item) -> Value:
     """An index or a range of one axis that all rows share."""
     if isinstance(x, Ragged) and item.kind == "index" and uses_packed(call):
         behind = axis - x.n_leading + 1
-        own = _place(call, item, _as_own(call, dim(x.tensor, behind)))
+        own = place_of(call, item, dim(x.tensor, behind))
         at = tf.gather(own, row_ids(x.sizes))
         return from_packed(call, tf.gather(x.tensor, at, axis=behind, batch_dims=1), x.sizes)
     rows = x.in_rows if isinstance(x, Ragged) else call.stacked(x)
     sizes: list[Any] = [*x.sizes] if isinstance(x, Ragged) else []
     sizes += [dim(rows, k + 1) for k in range(len(sizes), axis)]
-    rows, lengths = _of_shared(call, rows, axis, item)
+    rows, lengths = _along(call, rows, axis, item, dim(rows, axis + 1))
     return from_padded(call, rows, sizes if lengths is None else [*sizes, lengths])
 
 
-def _of_shared(
-    call: Call, rows: tf.Tensor, axis: int, item: Item
+def _along(
+    call: Call, rows: tf.Tensor, axis: int, item: Item, size: Size
 ) -> tuple[tf.Tensor, RowSizes | None]:
-    """An index or a range of an axis that all rows share, in the padded form; and its lengths."""
-    room = dim(rows, axis + 1)
+    """An index or a range of one axis of a size, in the padded form; and its lengths."""
     if item.kind == "index":
-        place = _place(call, item, _as_own(call, room))
-        return tf.gather(rows, place, axis=axis + 1, batch_dims=1), None
-    if item.stride < 1:
+        at = place_of(call, item, size)
+        return tf.gather(rows, at, axis=axis + 1, batch_dims=1), None
+    if item.stride >= 1:
+        start, lengths = range_in(call, item, size)
+        return _moved(rows, axis, start, item.stride, lengths), lengths
+    if not isinstance(size, RowSizes) or not is_reversal(item):
         raise CannotVectorize("a slice with a negative stride and bounds that differ")
-    start, lengths = _range_of(call, item, room)
-    return _moved(rows, axis, start, item.stride, lengths), lengths
+    at = size.tensor[:, None] - 1 - tf.range(tf.shape(rows)[axis + 1])
+    return tf.gather(rows, tf.maximum(at, 0), axis=axis + 1, batch_dims=1), size
 
 
-def _as_own(call: Call, size: Size) -> RowSizes:
-    """One size of all rows, for each of them."""
-    return RowSizes.of(tf.fill(tf.stack([call.loop.length]), size))
+def is_reversal(item: Item) -> bool:
+    """Whether a range has all elements backwards."""
+    return item.stride == -1 and item.begin is None and item.end is None
 
 
 def _of_padded(call: Call, x: Ragged, leading: list[Item], behind: list[Item]) -> Value:
@@ -379,14 +339,9 @@ def _in_front(call: Call, x: Ragged, rows: tf.Tensor, items: Sequence[Item]) -> 
         size = left.pop(0)
         if item.kind == "all":
             sizes.append(size)
-        elif isinstance(size, RowSizes) and item.kind == "index":
-            place = _place(call, item, size)
-            rows = tf.gather(rows, place, axis=at + 1, batch_dims=1)
-        elif isinstance(size, RowSizes):
-            rows, own = _in_padded(call, rows, at, item, size)
-            sizes.append(own)
-        elif not item.is_static:
-            rows, lengths = _of_shared(call, rows, at, item)
+        elif isinstance(size, RowSizes) or not item.is_static:
+            size = size if isinstance(size, RowSizes) else dim(rows, at + 1)
+            rows, lengths = _along(call, rows, at, item, size)
             sizes += [] if lengths is None else [lengths]
         else:
             rows = rows[tuple([*[slice(None)] * (at + 1), item.python])]
@@ -395,27 +350,15 @@ def _in_front(call: Call, x: Ragged, rows: tf.Tensor, items: Sequence[Item]) -> 
     return from_padded(call, rows, sizes)
 
 
-def _in_padded(
-    call: Call, rows: tf.Tensor, axis: int, item: Item, size: RowSizes
-) -> tuple[tf.Tensor, RowSizes]:
-    """A range of one axis that differs, in the padded form."""
-    if item.stride >= 1:
-        begin, lengths = bounds_in_row(call, item, size)
-        return _moved(rows, axis, begin, item.stride, lengths), lengths
-    if item.stride != -1 or item.begin is not None or item.end is not None:
-        raise CannotVectorize("a slice with a negative stride")
-    at = size.tensor[:, None] - 1 - tf.range(tf.shape(rows)[axis + 1])
-    return tf.gather(rows, tf.maximum(at, 0), axis=axis + 1, batch_dims=1), size
-
-
-def _place(call: Call, item: Item, size: RowSizes) -> tf.Tensor:
+def place_of(call: Call, item: Item, size: Size) -> tf.Tensor:
     """int32 [n]: where an index is in each row, which must have it; clamped under XLA, as there."""
-    at = tf.convert_to_tensor(item.begin, tf.int32)
-    at = tf.broadcast_to(tf.where(at < 0, at + size.tensor, at), tf.shape(size.tensor))
+    own = size.tensor if isinstance(size, RowSizes) else tf.fill([call.loop.length], size)
+    at = tf.convert_to_tensor(number_of(item.begin), tf.int32)
+    at = tf.broadcast_to(tf.where(at < 0, at + own, at), tf.shape(own))
     if not uses_packed(call):
-        return tf.clip_by_value(at, 0, tf.maximum(size.tensor - 1, 0))
+        return tf.clip_by_value(at, 0, tf.maximum(own - 1, 0))
     text = "an index is out of bounds in some iterations. The sizes are"
-    return after_check(call, (at >= 0) & (at < size.tensor), text, [size.tensor], at)
+    return after_check(call, (at >= 0) & (at < own), text, [own], at)
 
 
 def _sizes_of_slice(x: Ragged, items: Sequence[Item]) -> list[Any] | None:
@@ -470,7 +413,7 @@ def _element(call: Call, x: Ragged, item: Item) -> Value:
     """x[i]: an element that each row must have."""
     (size,) = x.sizes
     assert isinstance(size, RowSizes)
-    at = _place(call, item, size)
+    at = place_of(call, item, size)
     elements, starts = x.begins()
     return Value.stacked(tf.gather(elements, starts + at))
 
@@ -479,57 +422,20 @@ def _range(call: Call, x: Ragged, item: Item) -> Value:
     """x[a:b] of each row."""
     (size,) = x.sizes
     assert isinstance(size, RowSizes)
-    if _is_first(item) and item.size is size:
-        return x
     if item.stride < 1:
-        if item.stride == -1 and item.begin is None and item.end is None:
+        if is_reversal(item):
             return _reversed(call, x, size)
         raise CannotVectorize("a slice with a negative stride")
-    begin, lengths = bounds_in_row(call, item, size)
+    begin, lengths = range_in(call, item, size)
+    if begin is None and lengths is size:
+        return x
+    starts = row_starts(x.sizes) if begin is None else row_starts(x.sizes) + begin
     if item.stride == 1:
-        packed = ranges(x.tensor, row_starts(x.sizes) + begin, lengths.tensor)
-        return from_packed(call, packed, [lengths])
+        return from_packed(call, ranges(x.tensor, starts, lengths.tensor), [lengths])
     rows = row_ids([lengths])
     at = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([lengths]), rows)
-    at = at * item.stride + tf.gather(row_starts(x.sizes) + begin, rows)
+    at = at * item.stride + tf.gather(starts, rows)
     return from_packed(call, tf.gather(x.tensor, at), [lengths])
-
-
-def bounds_in_row(call: Call, item: Item, size: RowSizes) -> tuple[tf.Tensor, RowSizes]:
-    """The begin of a range in each ragged row, and its length; equal ranges share them."""
-    memo = known_ranges(call.memo, call.loop)
-    key = (item.name, size)
-    if key in memo:
-        return memo[key].both
-    room = size.tensor
-    less = _less_by(item)
-    if less is not None:  # what is cut off on either side: x[1:] is as long as x[:-1]
-        shorter = ("shorter", less), size
-        if shorter not in memo:
-            most = None if size.most is None else max(size.most - less, 0)
-            memo[shorter] = KnownRange(None, RowSizes.of(tf.maximum(room - less, 0), most))
-        begin = tf.minimum(0 if item.begin is None else item.begin, room)
-        memo[key] = KnownRange(Cell(begin), memo[shorter].length)
-        return memo[key].both
-
-    def clamped(at: tf.Tensor) -> tf.Tensor:
-        at = tf.convert_to_tensor(at, tf.int32)
-        return tf.clip_by_value(tf.where(at < 0, at + room, at), 0, room)
-
-    begin = tf.zeros_like(room) if item.begin is None else clamped(item.begin)
-    end = room if item.end is None else clamped(item.end)
-    length = tf.maximum((end - begin + (item.stride - 1)) // item.stride, 0)
-    memo[key] = KnownRange(Cell(begin), RowSizes.of(length, size.most))
-    return memo[key].both
-
-
-def _less_by(item: Item) -> int | None:
-    """By how many elements a range is shorter than the axis, where it is the same for all rows."""
-    begin = 0 if item.begin is None else item.begin
-    end = 0 if item.end is None else item.end
-    if not (isinstance(begin, int) and isinstance(end, int)) or item.stride != 1:
-        return None
-    return begin - end if begin >= 0 >= end and item.end != 0 else None
 
 
 def _reversed(call: Call, x: Ragged, size: RowSizes) -> Value:
@@ -569,7 +475,7 @@ def _full_sizes(call: Call) -> list[Dim]:
 
 def _placed(call: Call, x: tf.Tensor, axis: int, item: Item, full: Dim) -> tf.Tensor:
     """[n, ...] whose elements along an axis stand at their places in the range, among zeros."""
-    start, lengths = _range_of(call, item, full)
+    start, lengths = range_in(call, item, full)
     room, every = tf.shape(x)[axis + 1], tf.range(full)[None]
     at = every if start is None else every - start[:, None]
     is_inside = at >= 0
@@ -583,18 +489,8 @@ def _placed(call: Call, x: tf.Tensor, axis: int, item: Item, full: Dim) -> tf.Te
 
 def _among_zeros(x: tf.Tensor, items: Sequence[Item], target: Sequence[Dim]) -> tf.Tensor:
     """[n, ...] in a tensor [n, *target], for the items that are the same in all rows."""
-    bounds: list[tuple[int, int, int]] = [(0, 0, 1)]
-    masks = dict.fromkeys(_MASKS, 0) | {"begin_mask": 1, "end_mask": 1}  # all of the rows
-    for p, item in enumerate(items, 1):
-        known = item if item.is_static else Item("all")
-        begin, end = known.begin, known.end
-        bounds.append((begin or 0, end or 0, known.stride))
-        masks["new_axis_mask"] |= (known.kind == "new") << p
-        masks["shrink_axis_mask"] |= (known.kind == "index") << p
-        masks["begin_mask"] |= (begin is None) << p
-        masks["end_mask"] |= (end is None) << p
-    begins, ends, strides = (np.array(numbers, np.int32) for numbers in zip(*bounds))
+    begin, end, strides, masks = spec_of([_ALL, *[i if i.is_static else _ALL for i in items]])
     shape = tf.stack([tf.shape(x)[0], *target])
     return tf.raw_ops.StridedSliceGrad(
-        shape=shape, begin=begins, end=ends, strides=strides, dy=x, **masks
+        shape=shape, begin=begin, end=end, strides=strides, dy=x, **masks
     )

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_pfor.converters.ragged._forms import after_check, rank_of, uses_packed
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Cell, Value
+from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, shape_value
 
 
@@ -35,14 +35,6 @@ def rows_of(at: tf.Tensor, many: Size) -> tuple[tf.Tensor, tf.Tensor]:
         return at, tf.zeros_like(at)
     rows = at // tf.maximum(many, 1)
     return rows, at - rows * many
-
-
-def counted(call: Call, rows: tf.Tensor) -> RowSizes:
-    """The sizes of rows of which each element says its row, in order."""
-    none = tf.zeros([0], tf.int32)
-    counts = tf.raw_ops.DenseBincount(input=rows, size=call.loop.length, weights=none)
-    counts.set_shape([call.loop.static_length])
-    return RowSizes(Cell(counts), rows=rows)
 
 
 def starts_of(call: Call, many: Size) -> Any:

@@ -6,13 +6,11 @@ already runs row by row. See ``layouts/csr_rows.py``.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._entries import Entries, by_row, shared
+from tf_pfor.converters.ragged._entries import Entries, by_row, emitting, shared
 from tf_pfor.converters.ragged._forms import after_check
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -21,24 +19,6 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.csr_rows import CsrRows, check_readers
 from tf_pfor.layouts.ragged import Ragged
 from tf_pfor.layouts.ragged_rules import ragged_rule
-
-Rule = Callable[..., Any]
-
-
-def _emitting(rule: Rule) -> Rule:
-    """A decorator: the rule calls functions of TensorFlow, in the graph that is made."""
-
-    @functools.wraps(rule)
-    def run(call: Call, *values: Value) -> Any:
-        graph = call.emit.graph
-        before = len(graph.get_operations())
-        with graph.as_default():
-            made = rule(call, *values)
-        call.emit.operations += graph.get_operations()[before:]
-        return made
-
-    return run
-
 
 # ---------------------------------------------------------------------------
 # The batch
@@ -121,7 +101,7 @@ def _require_width(call: Call, indices: Value) -> None:
 
 @RegisterPFor("DenseToCSRSparseMatrix", ANY)
 @ragged_rule("DenseToCSRSparseMatrix")
-@_emitting
+@emitting
 def of_dense(call: Call, dense_input: Value, indices: Value) -> Any:
     """The number of the row stands in front of each index."""
     _require_readers(call)
@@ -137,7 +117,7 @@ def of_dense(call: Call, dense_input: Value, indices: Value) -> Any:
 
 @RegisterPFor("SparseTensorToCSRSparseMatrix", ANY)
 @ragged_rule("SparseTensorToCSRSparseMatrix")
-@_emitting
+@emitting
 def of_sparse(call: Call, indices: Value, values: Value, dense_shape: Value) -> Any:
     """The number of the row stands in front of each index, n in front of the shape."""
     _require_readers(call)
@@ -162,7 +142,7 @@ def of_sparse(call: Call, indices: Value, values: Value, dense_shape: Value) -> 
 @RegisterPFor("CSRSparseMatrixToDense", ANY)
 @RegisterPFor("SparseMatrixNNZ", ANY)
 @RegisterPFor("SparseMatrixOrderingAMD", ANY)
-@_emitting
+@emitting
 def of_each_matrix(call: Call, matrix: Value) -> Any:
     """A dense matrix, a number or a permutation for each matrix of the batch."""
     del matrix
@@ -171,7 +151,7 @@ def of_each_matrix(call: Call, matrix: Value) -> Any:
 
 
 @RegisterPFor("CSRSparseMatrixToSparseTensor", ANY)
-@_emitting
+@emitting
 def to_sparse(call: Call, sparse_matrix: Value) -> Any:
     """The entries of all rows in order, as many as each row has."""
     del sparse_matrix
@@ -183,7 +163,7 @@ def to_sparse(call: Call, sparse_matrix: Value) -> Any:
 
 
 @RegisterPFor("CSRSparseMatrixComponents", ANY, attrs=("type",))
-@_emitting
+@emitting
 def components(call: Call, csr_sparse_matrix: Value, index: Value) -> Any:
     """The ends of a matrix's rows, columns and values, from the sparse tensor of all rows."""
     _require_batch(call)
@@ -214,7 +194,7 @@ _TRANSPOSES = ("transpose_a", "transpose_b", "adjoint_a", "adjoint_b")
 @RegisterPFor(
     "SparseMatrixMatMul", ANY, attrs=(*_TRANSPOSES, "transpose_output", "conjugate_output")
 )
-@_emitting
+@emitting
 def times_dense(call: Call, a: Value, b: Value) -> Any:
     """A batch of products; the loop goes into the columns of ``b`` where ``a`` is invariant."""
     if call.require_rank(b, "'b'") != 2:
@@ -245,7 +225,7 @@ def _of_joined_columns(call: Call, b: tf.Tensor) -> Any:
 
 
 @RegisterPFor("SparseMatrixSparseMatMul", ANY, attrs=("type", *_TRANSPOSES))
-@_emitting
+@emitting
 def times_sparse(call: Call, a: Value, b: Value) -> Any:
     """A batch of products; an invariant matrix is repeated."""
     _require_batch(call)
@@ -254,7 +234,7 @@ def times_sparse(call: Call, a: Value, b: Value) -> Any:
 
 
 @RegisterPFor("SparseMatrixTranspose", ANY, attrs=("conjugate",))
-@_emitting
+@emitting
 def transposed(call: Call, input: Value) -> Any:
     """Each matrix of the batch."""
     del input
@@ -268,7 +248,7 @@ def transposed(call: Call, input: Value) -> Any:
 
 
 @RegisterPFor("SparseMatrixSparseCholesky", ANY, attrs=("type",))
-@_emitting
+@emitting
 def cholesky(call: Call, input: Value, permutation: Value) -> Any:
     """A factor for each matrix of the batch; where there is none, of the unit matrix."""
     if isinstance(permutation, Ragged):

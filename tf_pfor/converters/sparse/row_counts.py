@@ -13,6 +13,8 @@ from tf_pfor.converters.ragged._entries import (
     require_packed,
     shared,
     sizes_by,
+    sparse_rule,
+    width_of,
     with_n,
 )
 from tf_pfor.converters.ragged._forms import rank_of
@@ -137,7 +139,7 @@ def counts_of_sparse(
     entries = Entries(call, *given)
     axis = FirstAxis(call, shape[0]) if known_dims(indices.inner_shape)[1] == 2 else None
     if axis is None:
-        at, full = entries.places, with_n(call, shape)
+        at, full = entries.places, with_n(call, dense_shape)
     else:
         at, full = axis.merged(entries), tf.concat([[axis.total], shape[1:]], 0)
     each = entries.flat[2] if weighted else tf.zeros([0], weights.dtype)
@@ -146,25 +148,25 @@ def counts_of_sparse(
     return _counted(call, made, entries.rows, entries.flat[1], axis)
 
 
-@ragged_rule("SparseBincount")
+@sparse_rule("SparseBincount", attrs=("binary_output",))
 def sparse_bincount(
     call: Call, indices: Value, values: Value, dense_shape: Value, size: Value, weights: Value
 ) -> Any:
-    """The first axis is a batch, which takes all rows."""
+    """The kernel counts the rows of a matrix apart: [n, k], or [n * first, k]."""
     shape, weighted = shared(dense_shape, "dense_shape"), _has_weights(weights)
-    bins = shared(size, "size")
+    bins, is_matrix = shared(size, "size"), width_of(indices) == 2
     given = [indices, values, weights] if weighted else [indices, values]
-    entries = Entries(call, *given)
-    axis = FirstAxis(call, shape[0]) if known_dims(indices.inner_shape)[1] == 2 else None
-    if axis is None:
-        at, full = entries.places, with_n(call, shape)
-    else:
-        at, full = axis.merged(entries), tf.concat([[axis.total], shape[1:]], 0)
+    entries = Entries(call, *given, may_be_equal=True)
     each = entries.flat[2] if weighted else tf.zeros([0], weights.dtype)
-    made = call.rebuild(indices=at, values=entries.flat[1], dense_shape=full, weights=each)
-    first = [] if axis is None else [tf.cast(axis.size, tf.int32)]
-    sizes = [call.loop.length, *first, tf.cast(bins, tf.int32)]
-    return call.like(tf.reshape(made, tf.stack(sizes)))
+    changes: dict[str, Any] = {"values": entries.flat[1], "weights": each}
+    if not is_matrix:
+        full = with_n(call, dense_shape)
+        return call.rebuild(indices=entries.places, dense_shape=full, **changes)
+    axis = FirstAxis(call, shape[0])
+    full = tf.stack([axis.total, shape[1]])
+    made = call.rebuild(indices=axis.merged(entries), dense_shape=full, **changes)
+    inner = [tf.cast(k, tf.int32) for k in (axis.size, bins)]
+    return call.like(tf.reshape(made, tf.stack([call.loop.length, *inner])))
 
 
 def _by_entry(value: Value, rows: tf.Tensor) -> tf.Tensor:

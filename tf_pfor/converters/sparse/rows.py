@@ -14,12 +14,12 @@ from tf_pfor.converters.ragged._entries import (
     room_for_all,
     shared,
     sparse_results,
+    width_of,
     with_n,
 )
 from tf_pfor.converters.ragged._forms import (
     after_check,
     from_padded,
-    rank_of,
     size_at,
 )
 from tf_pfor.converters.ragged.shapes import target_sizes
@@ -31,21 +31,11 @@ from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 from tf_pfor.layouts.row_sizes import Size
 
-_BROADCAST_RANK = 5
-
 
 def _axes(call: Call, count: int) -> Any:
     """The reduced axes of all rows, from the front."""
     axes = call.constant("reduction_axes").reshape([-1])
     return [int(a) % count + 1 for a in axes]
-
-
-def _count(indices: Value) -> int:
-    """The number of axes of a row's sparse tensor."""
-    shape = indices.inner_shape
-    if shape is None or len(shape) != 2 or shape[1] is None:
-        raise CannotVectorize("the number of axes of the sparse tensor is unknown")
-    return shape[1]
 
 
 def _both(call: Call, shape: Value) -> list[Any]:
@@ -92,7 +82,7 @@ def reduce(
 ) -> Any:
     """The axes move by one."""
     del reduction_axes
-    entries, axes = Entries(call, input_indices, input_values), _axes(call, _count(input_indices))
+    entries, axes = Entries(call, input_indices, input_values), _axes(call, width_of(input_indices))
     shape = room_for_all(call, input_shape, entries)
     made = call.rebuild(
         input_indices=_inside(call, entries.places, shape),
@@ -162,68 +152,9 @@ def _of_columns(call: Call, right: tf.Tensor) -> tf.Tensor:
     return tf.transpose(made, [1, 0, 2])
 
 
-@ragged_rule("SparseTensorDenseAdd")
-def dense_add(call: Call, a_indices: Value, a_values: Value, a_shape: Value, b: Value) -> Any:
-    """One sum of tensors with one axis more."""
-    if _count(a_indices) >= _BROADCAST_RANK or isinstance(b, Ragged):
-        raise CannotVectorize("the kernel takes 5 axes, the loop included")
-    entries = Entries(call, a_indices, a_values)
-    return call.rebuild(
-        a_indices=entries.places,
-        a_values=entries.flat[1],
-        a_shape=with_n(call, shared(a_shape, "a_shape")),
-        b=call.stacked(b),
-    )
-
-
 # ---------------------------------------------------------------------------
 # To as many entries
 # ---------------------------------------------------------------------------
-
-
-@ragged_rule("SparseDenseCwiseAdd SparseDenseCwiseDiv SparseDenseCwiseMul")
-def dense_cwise(
-    call: Call, sp_indices: Value, sp_values: Value, sp_shape: Value, dense: Value
-) -> Any:
-    """The kernel broadcasts the dense side."""
-    rank = _count(sp_indices)
-    if rank >= _BROADCAST_RANK or isinstance(dense, Ragged):
-        raise CannotVectorize("the kernel takes 5 axes, the loop included")
-    entries, right = Entries(call, sp_indices, sp_values), dense.tensor
-    if dense.is_stacked:
-        wide = tf.shape(right)
-        ones = [1] * (rank - rank_of(dense))
-        right = tf.reshape(right, tf.concat([wide[:1], ones, wide[1:]], 0))
-    made = call.rebuild(
-        sp_indices=entries.places,
-        sp_values=entries.flat[1],
-        sp_shape=with_n(call, shared(sp_shape, "sp_shape")),
-        dense=right,
-    )
-    return entries.back(made, 0)
-
-
-@ragged_rule("SparseSoftmax", of_shapes=True)
-def softmax(call: Call, sp_indices: Value, sp_values: Value, sp_shape: Value) -> Any:
-    """The kernel has batch dimensions."""
-    entries = Entries(call, sp_indices, sp_values)
-    shape = room_for_all(call, sp_shape, entries)
-    made = call.rebuild(
-        sp_indices=entries.places,
-        sp_values=entries.flat[1],
-        sp_shape=shape,
-    )
-    return entries.back(made, 0)
-
-
-@ragged_rule("SparseReshape")
-def reshape(call: Call, input_indices: Value, input_shape: Value, new_shape: Value) -> Any:
-    """Each index alone."""
-    shared(input_shape, "input_shape")
-    shared(new_shape, "new_shape")
-    entries = Entries(call, input_indices)
-    indices, shape = call.rebuild(input_indices=entries.flat[0])
-    return [entries.back(indices, 0), Value.unstacked(shape)]
 
 
 @source("SparseAddGrad")
@@ -287,10 +218,10 @@ def add(
     indices, values, shape = call.rebuild(
         a_indices=a.places,
         a_values=a.flat[1],
-        a_shape=with_n(call, shared(a_shape, "a_shape")),
+        a_shape=with_n(call, a_shape),
         b_indices=b.places,
         b_values=b.flat[1],
-        b_shape=with_n(call, shared(b_shape, "b_shape")),
+        b_shape=with_n(call, b_shape),
     )
     return [*sparse_results(call, indices, values), Value.unstacked(shape[1:])]
 
@@ -311,27 +242,12 @@ def extremum(
     indices, values = call.rebuild(
         a_indices=a.places,
         a_values=a.flat[1],
-        a_shape=with_n(call, shared(a_shape, "a_shape")),
+        a_shape=with_n(call, a_shape),
         b_indices=b.places,
         b_values=b.flat[1],
-        b_shape=with_n(call, shared(b_shape, "b_shape")),
+        b_shape=with_n(call, b_shape),
     )
-    return sparse_results(call, indices, values, _count(a_indices))
-
-
-@ragged_rule("SparseConcat")
-def concat(call: Call, indices: list[Value], values: list[Value], shapes: list[Value]) -> Any:
-    """The axis moves by one; the kernel sorts what it joins, by row first."""
-    axis, parts = call.attr("concat_dim"), []
-    for at, x in zip(indices, values):
-        parts.append(Entries(call, at, x))
-    made = call.rebuild(
-        indices=[p.places for p in parts],
-        values=[p.flat[1] for p in parts],
-        shapes=[with_n(call, shared(s, "shapes")) for s in shapes],
-        concat_dim=axis if axis < 0 else axis + 1,
-    )
-    return [*sparse_results(call, made[0], made[1]), Value.unstacked(made[2][1:])]
+    return sparse_results(call, indices, values, width_of(a_indices))
 
 
 @source("SparseReduceMaxSparse SparseReduceSumSparse")
@@ -341,9 +257,9 @@ def reduce_to_sparse(
 ) -> Any:
     """The axes move by one."""
     del reduction_axes
-    shape = with_n(call, shared(input_shape, "input_shape"))
+    shape = with_n(call, input_shape)
     entries = Entries(call, input_indices, input_values)
-    count = _count(input_indices)
+    count = width_of(input_indices)
     axes = sorted(set(_axes(call, count)))
     if len(axes) == count and not call.attr("keep_dims"):
         raise CannotVectorize("all axes are reduced: the result has none")
@@ -368,9 +284,9 @@ def slice_(
     at, x, out = call.rebuild(
         indices=entries.places,
         values=entries.flat[1],
-        shape=with_n(call, shared(shape, "shape")),
+        shape=with_n(call, shape),
         start=tf.concat([tf.zeros([1], begin.dtype), begin], 0),
-        size=with_n(call, shared(size, "size")),
+        size=with_n(call, size),
     )
     return [*sparse_results(call, at, x), Value.unstacked(out[1:])]
 
@@ -385,7 +301,7 @@ def split(call: Call, split_dim: Value, indices: Value, values: Value, shape: Va
         split_dim=tf.constant(axis if axis < 0 else axis + 1, split_dim.dtype),
         indices=entries.places,
         values=entries.flat[1],
-        shape=with_n(call, shared(shape, "shape")),
+        shape=with_n(call, shape),
     )
     found: list[list[Value]] = [[], [], []]
     for k in range(count):

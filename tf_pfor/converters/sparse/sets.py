@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._entries import (
@@ -15,6 +16,8 @@ from tf_pfor.converters.ragged._entries import (
     room_for_all,
     shared,
     sparse_results,
+    sparse_rule,
+    width_of,
 )
 from tf_pfor.converters.ragged._forms import (
     after_check,
@@ -126,14 +129,19 @@ def of_sets(call: Call, *given: Value) -> Any:
     return _sets(call, made.result_indices, made.result_values, made.result_shape[:-1])
 
 
-@ragged_rule("SetSize", of_shapes=True)
+@sparse_rule("SetSize", attrs=("validate_indices",), of_shapes=True)
 def set_size(call: Call, set_indices: Value, set_values: Value, set_shape: Value) -> Any:
     """One more leading axis."""
-    sets = _Sets(call, set_indices, set_values, set_shape)
-    return call.rebuild(set_indices=sets.places, set_values=sets.values, set_shape=sets.shape)
+    entries = Entries(call, set_indices, set_values, may_be_equal=True)
+    shape = room_for_all(call, _same_groups(call, set_shape), entries)
+    made = call.rebuild(set_indices=entries.places, set_values=entries.flat[1], set_shape=shape)
+    known = call.maybe_constant("set_shape")  # the shape function of the op knows no rank
+    inner = [None] * (width_of(set_indices) - 1) if known is None else known[:-1].tolist()
+    made.set_shape([call.loop.static_length, *inner])
+    return made
 
 
-@ragged_rule("EditDistance", of_shapes=True)
+@sparse_rule("EditDistance", attrs=("normalize",), of_shapes=True)
 def edit_distance(
     call: Call,
     hypothesis_indices: Value,
@@ -144,23 +152,22 @@ def edit_distance(
     truth_shape: Value,
 ) -> Any:
     """One more leading axis."""
-    found, right = (
-        Entries(call, hypothesis_indices, hypothesis_values),
-        Entries(call, truth_indices, truth_values),
-    )
+    emit, rank = call.emit, width_of(hypothesis_indices)
+    pairs = (hypothesis_indices, hypothesis_values), (truth_indices, truth_values)
+    found, right = (Entries(call, *pair, may_be_equal=True) for pair in pairs)
     both = (hypothesis_shape, found), (truth_shape, right)
-    sizes = [_room_for_groups(call, shape, entries) for shape, entries in both]
-    more = tf.concat([[1], tf.zeros_like(sizes[0][1:])], 0)  # the kernel refuses to have no rows
+    more = emit.constant(np.asarray([1, *[0] * rank], np.int64))  # it refuses to have no rows
+    sizes = [emit("AddV2", _room_for_groups(call, s, entries), more) for s, entries in both]
     made = call.rebuild(
         hypothesis_indices=found.places,
         hypothesis_values=found.flat[1],
-        hypothesis_shape=sizes[0] + more,
+        hypothesis_shape=sizes[0],
         truth_indices=right.places,
         truth_values=right.flat[1],
-        truth_shape=sizes[1] + more,
+        truth_shape=sizes[1],
     )
-    n = call.loop.length
-    return call.like(made[:n])
+    size = emit.shape_vector([call.loop.length, *[-1] * (rank - 1)])
+    return call.like(emit("Slice", made, np.zeros([rank], np.int32), size))
 
 
 @source("ListDiff")

@@ -1,9 +1,7 @@
-"""Sparse tensors: indices [k, m], values [k] and a dense shape [m], as many entries in all rows.
+"""Sparse tensors: indices [k, m], values [k] and a dense shape [m].
 
-All rows together are one sparse tensor with one axis more. The number of the row stands in front of
-every index, n in front of the shape. Sorted entries stay sorted, and indices out of range stay out
-of range. Where the number of entries of a result depends on the data, the op runs row by row
-(``uneven_regions``).
+All rows together are one sparse tensor with one axis more (``_entries``). Rules by ``sparse_rule``
+take any number of entries, the others as many in all rows.
 """
 
 from __future__ import annotations
@@ -14,59 +12,26 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.arrays._indexing import as_dtype, column, moved_ids, times_n, with_row
-from tf_pfor.converters.math._families import with_n
+from tf_pfor.converters.ragged._entries import (
+    Entries,
+    room_for_all,
+    room_of,
+    shared,
+    sparse_results,
+    sparse_rule,
+    width_of,
+    with_n,
+)
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
-from tf_pfor.core.shapes import expand_to_rank, fold, inner_dims, transpose, unfold
-from tf_pfor.core.values import Shape, Value
+from tf_pfor.core.shapes import expand_to_rank, fold, inner_dims, transpose
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged, RowSizes
 
 _BROADCAST_RANK = 5
 """The kernels that read a dense tensor beside a sparse one take no higher rank."""
-
-# ---------------------------------------------------------------------------
-# All rows as one sparse tensor
-# ---------------------------------------------------------------------------
-
-
-def _rank(indices: Value) -> int:
-    """The number of axes of one row's sparse tensor."""
-    shape = indices.inner_shape
-    if shape is None or len(shape) != 2 or shape[1] is None:
-        raise CannotVectorize("the number of axes of the sparse tensor is unknown")
-    return shape[1]
-
-
-def _entries(call: Call, indices: Value) -> tf.Tensor:
-    """[n, k, m] -> [n*k, 1 + m]."""
-    return _joined(call, with_row(call, indices), _rank(indices) + 1)
-
-
-def _joined(call: Call, indices: tf.Tensor, width: int) -> tf.Tensor:
-    """[n, k, width] -> [n*k, width]."""
-    return call.emit("Reshape", indices, np.asarray([-1, width], np.int32))
-
-
-def _full_shape(call: Call, name: str) -> tf.Tensor:
-    """The dense shape with n in front."""
-    shape = call.inputs[name]
-    assert isinstance(shape, Value)
-    if shape.is_stacked:
-        raise CannotVectorize(f"'{name}' may differ between iterations")
-    return with_n(call, shape, name)
-
-
-def _without_row(call: Call, indices: tf.Tensor, like: Value, inner_shape: Shape) -> Value:
-    """[n*k, 1 + m] -> [n, k, m]."""
-    own = call.emit("Slice", indices, [0, 1], [-1, -1])
-    return unfold(call, own, like, inner_shape=inner_shape)
-
-
-def _like(*values: Value) -> Value:
-    """A stacked one of them: it knows n and k."""
-    return next(v for v in values if v.is_stacked)
-
 
 # ---------------------------------------------------------------------------
 # To dense tensors
@@ -82,7 +47,7 @@ def sparse_to_dense(
     default_value: Value,
 ) -> Any:
     """One dense tensor [n, ...]. Where the default differs between rows it is put in afterwards."""
-    emit, shape = call.emit, _full_shape(call, "output_shape")
+    emit, shape = call.emit, with_n(call, output_shape)
     rank = call.require_rank(sparse_indices, "'sparse_indices'")
     at = sparse_indices
     if rank == 1:  # [k] stands for [k, 1]
@@ -90,7 +55,7 @@ def sparse_to_dense(
         at = Value.stacked(tensor)
     elif rank == 0:  # one entry
         at = Value.stacked(emit.reshape(call.stacked(at), [call.loop.length, 1, 1]))
-    entries = _entries(call, at)
+    entries = Entries(call, at, may_be_equal=True).places
     values = sparse_values.tensor
     if call.require_rank(sparse_values, "'sparse_values'") == 1:
         values = fold(call, sparse_values)
@@ -112,7 +77,7 @@ def sparse_to_dense(
     )
     zero = emit.constant("" if values.dtype == tf.string else 0, values.dtype)
     made = call.rebuild(**changes, sparse_values=values, default_value=zero)
-    width = _rank(at)
+    width = width_of(at)
     return emit("SelectV2", is_set, made, column(call, default_value, width))
 
 
@@ -122,8 +87,8 @@ def sparse_reduce(
     call: Call, input_indices: Value, input_values: Value, input_shape: Value, reduction_axes: Value
 ) -> Any:
     """The axes move by one. What is outside of the shape must not be in the next row."""
-    rank, emit = _rank(input_indices), call.emit
-    shape = _full_shape(call, "input_shape")
+    rank, emit = width_of(input_indices), call.emit
+    shape = with_n(call, input_shape)
     axes = call.constant("reduction_axes")
     axes = np.where(axes < 0, axes + rank, axes).astype(axes.dtype)
     at = call.stacked(input_indices)
@@ -136,7 +101,7 @@ def sparse_reduce(
     outside = emit("ConcatV2", [n, emit.constant(np.zeros([rank], np.int64))], 0)
     places = emit("SelectV2", is_out, outside, with_row(call, input_indices))  # [n, k, 1 + m]
     return call.rebuild(
-        input_indices=_joined(call, places, rank + 1),
+        input_indices=emit("Reshape", places, np.asarray([-1, rank + 1], np.int32)),
         input_values=fold(call, input_values),
         input_shape=shape,
         reduction_axes=(axes + 1).astype(axes.dtype),
@@ -161,7 +126,7 @@ def sparse_dense_matmul(
     if not (a_indices.is_stacked or a_values.is_stacked):
         return _by_columns(call, b)
     emit, out = call.emit, int(call.attr("adjoint_a"))
-    _rank(a_indices)
+    width_of(a_indices)
     sizes = _matrix_shape(call, a_shape)
     at = call.stacked(a_indices)  # [n, k, 2]
     places: list[Any] = [None, None]
@@ -233,30 +198,9 @@ def _matrix_shape(call: Call, shape: Value) -> list[Dim]:
     ]
 
 
-@RegisterPFor("SparseDenseCwiseAdd", ANY)
-@RegisterPFor("SparseDenseCwiseDiv", ANY)
-@RegisterPFor("SparseDenseCwiseMul", ANY)
-def sparse_dense_cwise(
-    call: Call, sp_indices: Value, sp_values: Value, sp_shape: Value, dense: Value
-) -> Any:
-    """The kernel broadcasts the dense side: [n, 1, ..., inner], or what all rows share."""
-    rank, shape = _rank(sp_indices), _full_shape(call, "sp_shape")
-    _check_rank(rank)
-    right = expand_to_rank(call, dense, rank) if dense.is_stacked else dense.tensor
-    made = call.rebuild(
-        sp_indices=_entries(call, sp_indices),
-        sp_values=fold(call, sp_values),
-        sp_shape=shape,
-        dense=right,
-    )
-    return _per_entry(call, made, sp_indices, sp_values)
-
-
-def _per_entry(call: Call, made: tf.Tensor, indices: Value, values: Value) -> Value:
-    """[n*k] -> [n, k]."""
-    if not (indices.is_stacked or values.is_stacked):
-        values = Value.stacked(call.stacked(values)).with_inner_shape(values.inner_shape)
-    return unfold(call, made, _like(values, indices))
+# ---------------------------------------------------------------------------
+# Any number of entries
+# ---------------------------------------------------------------------------
 
 
 def _check_rank(rank: int) -> None:
@@ -264,88 +208,96 @@ def _check_rank(rank: int) -> None:
         raise CannotVectorize(f"the kernel takes {_BROADCAST_RANK} axes, the loop included")
 
 
-@RegisterPFor("SparseTensorDenseAdd", ANY)
+def _require_dense(value: Value) -> None:
+    if isinstance(value, Ragged):
+        raise CannotVectorize("the dense tensor differs in shape between iterations")
+
+
+@sparse_rule("SparseTensorDenseAdd")
 def sparse_dense_add(
     call: Call, a_indices: Value, a_values: Value, a_shape: Value, b: Value
 ) -> Any:
     """One sum of tensors with one axis more."""
-    _check_rank(_rank(a_indices))
+    _check_rank(width_of(a_indices))
+    _require_dense(b)
+    shape = with_n(call, a_shape)
+    entries = Entries(call, a_indices, a_values, may_be_equal=True)
     return call.rebuild(
-        a_indices=_entries(call, a_indices),
-        a_values=fold(call, a_values),
-        a_shape=_full_shape(call, "a_shape"),
-        b=call.stacked(b),
+        a_indices=entries.places, a_values=entries.flat[1], a_shape=shape, b=call.stacked(b)
     )
 
 
-# ---------------------------------------------------------------------------
-# To sparse tensors with as many entries
-# ---------------------------------------------------------------------------
+@sparse_rule("SparseDenseCwiseAdd SparseDenseCwiseDiv SparseDenseCwiseMul")
+def sparse_dense_cwise(
+    call: Call, sp_indices: Value, sp_values: Value, sp_shape: Value, dense: Value
+) -> Any:
+    """The kernel broadcasts the dense side: [n, 1, ..., inner], or what all rows share."""
+    rank = width_of(sp_indices)
+    _check_rank(rank)
+    _require_dense(dense)
+    shape = with_n(call, sp_shape)
+    entries = Entries(call, sp_indices, sp_values, may_be_equal=True)
+    made = call.rebuild(
+        sp_indices=entries.places,
+        sp_values=entries.flat[1],
+        sp_shape=shape,
+        dense=expand_to_rank(call, dense, rank) if dense.is_stacked else dense.tensor,
+    )
+    return entries.back(made, 0)
 
 
-@RegisterPFor("SparseSoftmax", ANY)
+@sparse_rule("SparseSoftmax", of_shapes=True)
 def sparse_softmax(call: Call, sp_indices: Value, sp_values: Value, sp_shape: Value) -> Any:
     """The kernel has batch dimensions."""
-    made = call.rebuild(
-        sp_indices=_entries(call, sp_indices),
-        sp_values=fold(call, sp_values),
-        sp_shape=_full_shape(call, "sp_shape"),
-    )
-    return _per_entry(call, made, sp_indices, sp_values)
+    entries = Entries(call, sp_indices, sp_values, may_be_equal=True)
+    shape = room_for_all(call, sp_shape, entries)
+    made = call.rebuild(sp_indices=entries.places, sp_values=entries.flat[1], sp_shape=shape)
+    return entries.back(made, 0)
 
 
-@RegisterPFor("SparseReorder", ANY)
+@sparse_rule("SparseReorder")
 def sparse_reorder(
     call: Call, input_indices: Value, input_values: Value, input_shape: Value
 ) -> Any:
-    """Sorted by row, then as the entries of each row are sorted."""
-    like = _like(input_indices, input_values)
+    """Sorted by row, then as the entries of each row are sorted: as many as before."""
+    entries = Entries(call, input_indices, input_values, may_be_equal=True)
+    shape = room_of(call, input_shape)  # the kernel reads the indices only
     indices, values = call.rebuild(
-        input_indices=_entries(call, input_indices),
-        input_values=fold(call, input_values),
-        input_shape=_full_shape(call, "input_shape"),
+        input_indices=entries.places, input_values=entries.flat[1], input_shape=shape
     )
-    return [
-        _without_row(call, indices, like, call.output_shape(0)),
-        unfold(call, values, like, inner_shape=call.output_shape(1)),
-    ]
+    return [entries.back(call.emit("Slice", indices, [0, 1], [-1, -1]), 0), entries.back(values, 1)]
 
 
-@RegisterPFor("SparseReshape", ("input_indices",))
+@sparse_rule("SparseReshape")
 def sparse_reshape(call: Call, input_indices: Value, input_shape: Value, new_shape: Value) -> Any:
-    """Each index alone: [n*k, m] -> [n*k, m']."""
-    indices, shape = call.rebuild(input_indices=fold(call, input_indices))
-    return [
-        unfold(call, indices, input_indices, inner_shape=call.output_shape(0)),
-        Value.unstacked(shape),
-    ]
+    """Each index alone: [total, m] -> [total, m']."""
+    shared(input_shape, "input_shape")
+    shared(new_shape, "new_shape")
+    entries = Entries(call, input_indices, may_be_equal=True)
+    indices, shape = call.rebuild(input_indices=entries.flat[0])
+    return [entries.back(indices, 0), Value.unstacked(shape)]
 
 
-@RegisterPFor("SparseConcat", ANY, attrs=("concat_dim",))
+@sparse_rule("SparseConcat", attrs=("concat_dim",))
 def sparse_concat(
     call: Call, indices: list[Value], values: list[Value], shapes: list[Value]
 ) -> Any:
     """The axis moves by one; the kernel sorts what it joins, by row first."""
-    emit, axis = call.emit, call.attr("concat_dim")
-    if any(s.is_stacked for s in shapes):
-        raise CannotVectorize("the dense shapes may differ between iterations")
-    _rank(indices[0])
-    n = as_dtype(call, call.loop.length, tf.int64)
-    head = emit("ExpandDims", n, np.int32(0))
-    joined, total, shape = call.rebuild(
-        indices=[_entries(call, x) for x in indices],
-        values=[fold(call, x) for x in values],
-        shapes=[emit("ConcatV2", [head, s.tensor], 0) for s in shapes],
+    axis, full = call.attr("concat_dim"), [with_n(call, s) for s in shapes]
+    parts = [Entries(call, *pair, may_be_equal=True) for pair in zip(indices, values)]
+    at, x, shape = call.rebuild(
+        indices=[p.places for p in parts],
+        values=[p.flat[1] for p in parts],
+        shapes=full,
         concat_dim=axis if axis < 0 else axis + 1,
     )
-    counts: list[Dim] = [inner_dims(call, x)[0] for x in values]
+    own = Value.unstacked(call.emit("Slice", shape, [1], [-1]))
     count: Dim = 0
-    for part in counts:
-        count = emit.dim_math("AddV2", count, part)
-    lead: list[Dim] = [call.loop.length, count]
-    places = emit.reshape(emit("Slice", joined, [0, 1], [-1, -1]), [*lead, _rank(indices[0])])
-    return [
-        Value.stacked(places),
-        Value.stacked(emit.reshape(total, lead)),
-        Value.unstacked(emit("Slice", shape, [1], [-1])),
-    ]
+    for part in parts:
+        (size,) = part.sizes
+        if isinstance(size, RowSizes):
+            return [*sparse_results(call, at, x), own]
+        count = call.emit.dim_math("AddV2", count, size)
+    lead, at = [call.loop.length, count], call.emit("Slice", at, [0, 1], [-1, -1])
+    places = call.emit.reshape(at, [*lead, width_of(indices[0])])
+    return [Value.stacked(places), Value.stacked(call.emit.reshape(x, lead)), own]

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._strided_slices import MASKS
 from tf_pfor.converters.math._families import run_once, table
 from tf_pfor.converters.state import recurrences
 from tf_pfor.converters.state._state import (
@@ -144,11 +145,7 @@ def count_up_to(call: Call, resource: Value) -> Any:
     raise Refused("a counter with a limit has no meaning for iterations that run at once")
 
 
-@RegisterPFor(
-    "ResourceStridedSliceAssign",
-    ALWAYS,
-    attrs=("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask"),
-)
+@RegisterPFor("ResourceStridedSliceAssign", ALWAYS, attrs=MASKS)
 def strided_slice_assign(
     call: Call, ref: Value, begin: Value, end: Value, strides: Value, value: Value
 ) -> Any:
@@ -168,30 +165,13 @@ def strided_slice_assign(
             f"it assigns to slices of {variable_name(call)} whose place differs between "
             "iterations; only v[i] and v[i, j] are supported there"
         )
-    emit = call.emit
+    emit, at = call.emit, begin.tensor
     shape = shape_of_variable(call, begin.dtype)
-    size = emit(
-        "StridedSlice",
-        shape,
-        np.asarray([0], np.int32),
-        np.asarray([count], np.int32),
-        np.asarray([1], np.int32),
-    )
+    size = emit("StridedSlice", shape, [0], [count], [1])
     zero = emit.constant(0, begin.dtype)
-    where = emit(
-        "SelectV2",
-        emit("Less", begin.tensor, zero),
-        emit("AddV2", begin.tensor, size),
-        begin.tensor,
-    )
-    rest = emit(
-        "StridedSlice",
-        shape,
-        np.asarray([count], np.int32),
-        np.asarray([0], np.int32),
-        np.asarray([1], np.int32),
-        end_mask=1,
-    )
+    is_negative, wrapped = emit("Less", at, zero), emit("AddV2", at, size)
+    where = emit("SelectV2", is_negative, wrapped, at)
+    rest = emit("StridedSlice", shape, [count], [0], [1], end_mask=1)
     head = emit.shape_vector([call.loop.length])
     head = head if begin.dtype == tf.int32 else emit("Cast", head, DstT=begin.dtype)
     full = emit("ConcatV2", [head, rest], np.int32(0))  # [n] + v.shape[count:]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor.converters.ragged._entries import sizes_by
 from tf_pfor.converters.ragged._forms import (
     after_check,
     aligned,
@@ -25,7 +26,6 @@ from tf_pfor.converters.ragged._forms import (
 )
 from tf_pfor.converters.ragged.scatter import own_counts
 from tf_pfor.converters.sparse._joint_rows import (
-    counted,
     flat_of,
     joint_splits,
     numbers_of,
@@ -53,7 +53,7 @@ def split(call: Call, input: Value, separator: Value) -> Any:
     indices, pieces, _ = call.rebuild(input=texts)
     columns = tf.cast(indices, tf.int32)
     rows, place = rows_of(columns[:, 0], many)
-    sizes = counted(call, rows)
+    sizes = sizes_by(call, rows)
     own = tf.stack([tf.cast(place, tf.int64), indices[:, 1]], 1)
 
     def most() -> tf.Tensor:
