@@ -96,6 +96,14 @@ class Emitter:
         self._reshaped: dict[Any, tuple[Any, tf.Tensor]] = {}
         self.once: _graphs.Once = {}
 
+    @contextlib.contextmanager
+    def as_default(self) -> Generator[None]:
+        """Functions of TensorFlow that are called within it emit here."""
+        before = len(self.graph.get_operations())
+        with self.graph.as_default():
+            yield
+        self.operations += self.graph.get_operations()[before:]
+
     def __call__(self, op_type: str, *inputs: Any, name: str | None = None, **attrs: Any) -> Any:
         """Emits one op and returns its output: a tensor, or a list if it has not exactly one.
 

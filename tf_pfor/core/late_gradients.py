@@ -155,9 +155,7 @@ class CustomGradient:
         if not self.results:
             return self.values
         tensors = [self.values[i].tensor for i in self.floats]
-        graph = self.walker.emit.graph
-        before = len(graph.get_operations())
-        with graph.as_default():
+        with self.walker.emit.as_default():
             given = dict(zip(self.floats, [_tf.captured(t) for t in tensors]))
             results = [given[i] for i in self.results]
             made = attached(
@@ -165,7 +163,6 @@ class CustomGradient:
                 [*given.values()],
                 lambda _, *upstream: self._gradient(upstream),
             )
-        self.walker.emit.operations += graph.get_operations()[before:]
         out = list(self.values)
         for i, tensor in zip(self.results, made):
             old = self.values[i]

@@ -139,15 +139,18 @@ def loop_region(
     stacked = tuple(v.is_stacked for v in values)
     tensors = [v.tensor for v in values]
     if not any(stacked) and not in_order:
-        made = _emitting(walker, lambda: region.copy(*tensors))
+        with walker.emit.as_default():
+            made = region.copy(*tensors)
         return [Value.unstacked(t) for t in made]
     rows = RowLoop(region, stacked, walker, in_order=in_order)
     # Python code keeps a tape for the gradient of each row, which ``differentiable`` hands on.
     if region.uneven and (ragged_rows.differ(region) or not in_order):
-        return _emitting(walker, lambda: ragged_rows.results(rows, tensors))
+        with walker.emit.as_default():
+            return ragged_rows.results(rows, tensors)
     # tf.while_loop's own gradient does not run updates of variables again.
     run = rows if in_order and region.has_variables else rows.differentiable
-    made = _emitting(walker, lambda: run(*tensors))
+    with walker.emit.as_default():
+        made = run(*tensors)
     return [Value.stacked(t).with_inner_shape(dims(old)) for t, old in zip(made, region.outputs)]
 
 
@@ -201,7 +204,8 @@ def loop_again(call: tf.Operation, values: Sequence[Value], walker: Conversion) 
         made = RowLoop(region, stacked, around).differentiable(*tensors)
         return [tf.reshape(t, tf.concat([[n, m], tf.shape(t)[1:]], 0)) for t in made]
 
-    return [Value.stacked(t) for t in _emitting(walker, run)]
+    with walker.emit.as_default():
+        return [Value.stacked(t) for t in run()]
 
 
 def _size(value: Value) -> Any:
@@ -225,16 +229,6 @@ def _of_both(value: Value, is_row: bool, n: Dim, m: object, both: Any) -> tf.Ten
     lead = tf.TensorShape([both if isinstance(both, int) else None])
     tensor.set_shape(lead.concatenate(inner))
     return tensor
-
-
-def _emitting(walker: Conversion, make: Callable[[], Any]) -> Any:
-    """Calls ``make`` with the walker's graph as the current one, and tells its emitter."""
-    graph = walker.emit.graph
-    before = len(graph.get_operations())
-    with graph.as_default():
-        made = make()
-    walker.emit.operations += graph.get_operations()[before:]
-    return made
 
 
 _NO_GRADIENT = (

@@ -149,15 +149,13 @@ class Ragged(Value):
         """A dense tensor [n, ...], after a check that all rows have one shape."""
         if _tf.in_xla_context(emit.graph):
             raise CannotVectorize("its shape may differ between iterations")
-        before = len(emit.graph.get_operations())
-        with emit.graph.as_default():
+        with emit.as_default():
             shapes = self.shape_tensor()
             check = tf.debugging.Assert(
                 tf.reduce_all(tf.equal(shapes, shapes[:1])), [self._message(), shapes], 99
             )
             with tf.control_dependencies([check]):
                 dense = tf.identity(self.trimmed())
-        emit.operations += emit.graph.get_operations()[before:]
         dense.set_shape([self.in_rows.shape[0], *(self.inner_shape or ())])
         return Value.stacked(dense)
 

@@ -157,15 +157,13 @@ class _Traced:
         is_plain = all(isinstance(x, (Stacked, Unstacked)) for x in given)
         if not is_plain or not any(x.is_stacked for x in given):
             return None
-        loop, graph = call.loop, call.emit.graph
+        loop = call.loop
         n = loop.length_tensor if loop.static_length is None else loop.static_length
         tensors = self._packed(self._given, [x.tensor for x in given])
         batched = self._packed(self._given, [x.is_stacked for x in given])
-        before = len(graph.get_operations())
-        with graph.as_default():
+        with call.emit.as_default():
             result = self._rule(n, [*nests.to_user(batched)], *nests.to_user(tensors))
             made = self._checked(result, call)
-        call.emit.operations += graph.get_operations()[before:]
         return made
 
     def _checked(self, result: Nest, call: Call) -> list[Value]:

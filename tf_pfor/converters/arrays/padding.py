@@ -121,10 +121,8 @@ def _written(call: Call, x: Value, paddings: Value, full: list[int]) -> Value:
     """Large rows among zeros, each written by itself on a CPU (``_row_windows``)."""
     call.note("a large window: copied row by row on a CPU, else gathered")
     amounts = _not_negative(call, paddings)
-    graph, before = call.emit.graph, len(call.emit.graph.get_operations())
-    with graph.as_default():
+    with call.emit.as_default():
         made = _row_windows.write(x.tensor, tf.cast(amounts[:, :, 0], tf.int32), full)
-    call.emit.operations += graph.get_operations()[before:]
     return Value.stacked(made)
 
 

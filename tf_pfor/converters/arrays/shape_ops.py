@@ -368,9 +368,8 @@ def broadcast_gradient_args_of_rows(call: Call, s0: Value, s1: Value) -> Any:
     counts = [k for k in ranks if k is not None]
     if len(counts) < 2 or _tf.in_xla_context(call.emit.graph):
         raise CannotVectorize("the ranks of the shapes are not known before running")
-    graph, rank = call.emit.graph, max(counts)
-    before = len(graph.get_operations())
-    with graph.as_default():
+    _graph, rank = call.emit.graph, max(counts)
+    with call.emit.as_default():
         wide = [
             tf.pad(call.stacked(v), [[0, 0], [rank - k, 0]], constant_values=1)
             for v, k in zip((s0, s1), counts)
@@ -387,5 +386,4 @@ def broadcast_gradient_args_of_rows(call: Call, s0: Value, s1: Value) -> Any:
             found = tf.where(grew, tf.ones([], own.dtype), tf.constant(2, own.dtype))
             shapes.append(checked(call, is_right, text, found)[rank - count :])
         made = call.rebuild(s0=shapes[0], s1=shapes[1])
-    call.emit.operations += graph.get_operations()[before:]
     return [Value.unstacked(t) for t in made]

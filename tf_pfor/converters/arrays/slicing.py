@@ -155,14 +155,12 @@ def _by_windows(call: Call, copy: Callable[..., Any], firsts: Sequence[Any]) -> 
     ``firsts`` has numbers [n] or [] for an axis, None for 0.
     """
     call.note("a large window: copied row by row on a CPU, else gathered")
-    graph, before = call.emit.graph, len(call.emit.graph.get_operations())
-    with graph.as_default():
+    with call.emit.as_default():
         n = call.loop.length
         wide = [tf.broadcast_to(0 if f is None else tf.cast(f, tf.int32), [n]) for f in firsts]
         at = tf.stack(wide, 1)
         at.set_shape([call.loop.static_length, len(firsts)])
         made = copy(at)
-    call.emit.operations += graph.get_operations()[before:]
     return Value.stacked(made)
 
 

@@ -210,11 +210,9 @@ def _by_row(call: Call, make: Callable[..., tf.Tensor], *inputs: Value) -> tf.Te
         found = _gradients_of_row(call, inputs, values)
         return [_channels_of(v) if s else v.tensor for v, s in zip(found, shapes)]
 
-    before = len(graph.get_operations())
-    with graph.as_default():
+    with call.emit.as_default():
         tensors = [v.wide if isinstance(v, InChannels) else v.tensor for v in varying]
         (made,) = attached(run, tensors, gradient)
-    call.emit.operations += graph.get_operations()[before:]
     return made
 
 

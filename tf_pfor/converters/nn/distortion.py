@@ -32,9 +32,7 @@ _ATTRS = (
 )
 def distorted_box(call: Call, image_size: Value, bounding_boxes: Value, *covered: Value) -> Any:
     """[n, attempts] crops; the first that will do, or else the whole image."""
-    graph = call.emit.graph
-    before = len(graph.get_operations())
-    with graph.as_default():
+    with call.emit.as_default():
         size = tf.cast(call.stacked(image_size), tf.int32)
         sides = size[:, 0, None], size[:, 1, None]  # [n, 1]
         crops, will_do = _crops(call, *sides)
@@ -48,7 +46,6 @@ def distorted_box(call: Call, image_size: Value, bounding_boxes: Value, *covered
         crop = tf.gather(tf.stack(crops, -1), first[:, 0], batch_dims=1)  # y, x, y end, x end
         crop = tf.where(found > 0, crop, whole)
         made = _results(call, crop, size)
-    call.emit.operations += graph.get_operations()[before:]
     return made
 
 

@@ -6,9 +6,7 @@ whenever it is called: then the loop goes into the batch.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Generator
 from typing import Any
 
 import numpy as np
@@ -35,7 +33,7 @@ def fractional_pool(call: Call, value: Value) -> Any:
     shape = value.inner_shape
     if shape is None or None in shape:
         raise CannotVectorize("the shape of its images is not known before running")
-    with _emitting(call):
+    with call.emit.as_default():
         ratios = call.attr("pooling_ratio")
         sides = [_Side(call, axis, shape[axis] or 0, ratios[axis]) for axis in (1, 2)]
         made = _pooled(call, call.stacked(value), sides)
@@ -49,7 +47,7 @@ def _of_shared_regions(call: Call, value: Value) -> list[Value]:
     pooled = Value.unstacked(made)
     if value.is_stacked:
         pooled = unfolded_rows(call, made, value, call.output_shape(0))
-    with _emitting(call):
+    with call.emit.as_default():
         count = tf.stack([call.loop.length, 1])
         ends = [_of_own_length(tf.tile(side[None], count)) for side in sides]
         return [pooled, *map(Value.stacked, ends)]
@@ -58,16 +56,6 @@ def _of_shared_regions(call: Call, value: Value) -> list[Value]:
 def _of_own_length(ends: tf.Tensor) -> tf.Tensor:
     """TensorFlow says that there are as many ends as regions, but there is one more."""
     return tf.raw_ops.PlaceholderWithDefault(input=ends, shape=[None, None])
-
-
-@contextlib.contextmanager
-def _emitting(call: Call) -> Generator[None]:
-    """Ops of TensorFlow's functions go into the graph that is made, and its emitter knows them."""
-    graph = call.emit.graph
-    before = len(graph.get_operations())
-    with graph.as_default():
-        yield
-    call.emit.operations += graph.get_operations()[before:]
 
 
 class _Side:

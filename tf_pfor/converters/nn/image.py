@@ -179,16 +179,15 @@ def _adjusted(
     call: Call, images: Value, amount: Value, op: Any, formula: Callable[..., Any]
 ) -> Value:
     """One amount for each iteration: the formula; large images by the kernel, one by one."""
-    rank, graph = call.require_rank(images), call.emit.graph
+    rank = call.require_rank(images)
     shape: Any = images.inner_shape
-    before = len(graph.get_operations())
     is_large = is_static(shape) and np.prod(shape) >= _LARGE and images.is_stacked
     is_large = is_large and images.dtype == tf.float32  # all that the kernels take on CPUs
 
     def wide(x: tf.Tensor, scalar: tf.Tensor) -> tf.Tensor:
         return formula(x, tf.reshape(scalar, [-1, *[1] * rank]))
 
-    with graph.as_default():
+    with call.emit.as_default():
         if is_large and row_kernels.may_be_used(call):
             call.note("large images: each by the kernel on a CPU, else by a formula for all")
             names = list(call.inputs)
@@ -202,7 +201,6 @@ def _adjusted(
             made = wide(images.tensor, amount.tensor)
             lead = [call.loop.static_length, *(shape or [None] * rank)]
             made.set_shape(lead)
-    call.emit.operations += graph.get_operations()[before:]
     return Value.stacked(made)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,16 +13,6 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes
-
-
-@contextlib.contextmanager
-def emitting(call: Call) -> Generator[None]:
-    """Ops of TensorFlow's functions go into the graph that is made, and its emitter knows them."""
-    graph = call.emit.graph
-    before = len(graph.get_operations())
-    with graph.as_default():
-        yield
-    call.emit.operations += graph.get_operations()[before:]
 
 
 def need_packed(call: Call) -> None:

@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from tf_pfor.converters.parsing._batches import (
     differences,
-    emitting,
     keys,
     listed,
     names_of,
@@ -190,7 +189,7 @@ def _converted(call: Call, serialized: Value, names: str | None, features: Featu
     lead: list[Dim] = [call.loop.length, *inner_dims(call, serialized)]
     flat = fold(call, serialized, rank)
     given = strings(call, []) if names is None else names_of(call, names, lead)
-    with emitting(call):
+    with call.emit.as_default():
         dense, own = parse(call, flat, given, features)
         kind = _Vectors(call, lead[1]) if rank else _Singles(call)
         return _ordered(call, kind, features, dense, own)
@@ -206,7 +205,7 @@ def _of_own_number(
         raise CannotVectorize("examples that have names differ in number between iterations")
     (size,) = serialized.sizes
     assert isinstance(size, RowSizes)
-    with emitting(call):
+    with call.emit.as_default():
         dense, own = parse(call, serialized.tensor, strings(call, []), features)
         return _ordered(call, _OwnVectors(call, size), features, dense, own)
 

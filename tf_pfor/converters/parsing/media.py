@@ -13,7 +13,6 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.converters.parsing._batches import emitting
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.regions import Region, key
@@ -120,7 +119,7 @@ def _by_kernel(call: Call) -> list[Value]:
         inputs = dict(zip(order, given, strict=True))
         return region.copy(*[inputs[i] for i in range(len(given))])
 
-    with emitting(call):
+    with call.emit.as_default():
         tensors = [values[i].tensor for i in order]
         return row_kernels.all_rows(
             one, tensors[:rows], tensors[rows:], outputs, inner, call.loop.static_length

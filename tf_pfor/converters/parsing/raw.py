@@ -12,7 +12,6 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.parsing._batches import (
-    emitting,
     need_packed,
     packed,
     sizes_of,
@@ -55,7 +54,7 @@ def decode_raw(call: Call, bytes: Value) -> Any:
     lead = inner_dims(call, bytes)
     flat = fold(call, bytes, rank)
     width = call.output_dtype().size
-    with emitting(call):
+    with call.emit.as_default():
         lengths = tf.strings.length(flat)
         text = f"the length of a string is no multiple of {width}, the size of a number. They are"
         is_right = tf.equal(lengths % width, 0)
@@ -83,7 +82,7 @@ def _of_one_length(call: Call, bytes: Value, shape: Any) -> Any:
     Of no strings the kernel makes no numbers, however many one would be: a Reshape tells. Before it
     a check of the shape would be optimized away, since the Reshape says what that must be.
     """
-    with emitting(call):
+    with call.emit.as_default():
         lengths = tf.strings.length(bytes.tensor)
         size = shape[-1] * call.output_dtype().size
         text = f"the body says that a string has {size} bytes. The lengths are"

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from tf_pfor.converters.parsing._batches import (
     differences,
-    emitting,
     keys,
     listed,
     names_of,
@@ -171,7 +170,7 @@ def _converted(
         need_packed(call)
     names = names_of(call, "debug_name", [call.loop.length])
     n_ragged = len(context.ragged), len(lists.ragged)
-    with emitting(call):
+    with call.emit.as_default():
         found = _parsed(call, serialized.tensor, names, parts, may_miss)
         sparse = [sparse_vector(call, *x) for x in found.ragged[n_ragged[0] :]]
         ragged = [ragged_vector(call, *x) for x in found.ragged[: n_ragged[0]]]

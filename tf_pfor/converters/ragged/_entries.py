@@ -31,11 +31,8 @@ def emitting(rule: Rule) -> Rule:
 
     @functools.wraps(rule)
     def run(call: Call, *values: Value) -> Any:
-        graph = call.emit.graph
-        before = len(graph.get_operations())
-        with graph.as_default():
+        with call.emit.as_default():
             made = rule(call, *values)
-        call.emit.operations += graph.get_operations()[before:]
         return made
 
     return run

@@ -47,11 +47,8 @@ def of_one_number(call: Call, *_: Value) -> Any:
     """Results filled up with zeros."""
     if not call.attr("pad_to_max_output_size"):
         raise CannotVectorize("how many boxes are chosen differs between iterations")
-    graph = call.emit.graph
-    before = len(graph.get_operations())
-    with graph.as_default():
+    with call.emit.as_default():
         made = _padded(call)
-    call.emit.operations += graph.get_operations()[before:]
     return made
 
 

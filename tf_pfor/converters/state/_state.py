@@ -30,9 +30,8 @@ def once(call: Call, make: Callable[[], Any], tensors: Sequence[tf.Tensor] | Non
         if n:
             make()
         return
-    emit, graph = call.emit, call.emit.graph
-    before = len(graph.get_operations())
-    with graph.as_default():
+    emit = call.emit
+    with emit.as_default():
         op = call.op
         tensors = tensors or [v.tensor for v in call.flat_inputs()]
 
@@ -48,7 +47,6 @@ def once(call: Call, make: Callable[[], Any], tensors: Sequence[tf.Tensor] | Non
 
         is_any = emit("Greater", call.loop.length_tensor, np.int32(0))
         tf.cond(is_any, run, lambda: tf.constant(False))
-    emit.operations += graph.get_operations()[before:]
 
 
 def total(call: Call, value: Value) -> tf.Tensor:
@@ -115,9 +113,8 @@ def checked_to_differ(call: Call, indices: Value, places: tf.Tensor) -> Generato
             f"iterations may write the same place of {variable_name(call)}, which cannot be "
             "checked under jit_compile"
         )
-    emit, graph = call.emit, call.emit.graph
-    before = len(graph.get_operations())
-    with graph.as_default():
+    emit = call.emit
+    with emit.as_default():
         depth = tf.shape(places)[-1]
         sizes = tf.cast(shape_of_variable(call, tf.int32)[:depth], tf.int64)
         strides = tf.math.cumprod(sizes, exclusive=True, reverse=True)
@@ -135,7 +132,6 @@ def checked_to_differ(call: Call, indices: Value, places: tf.Tensor) -> Generato
             tf.logical_not(tf.reduce_any(clash)),
             [emit.constant(np.asarray(message.encode(), object), tf.string), found, who],
         )
-    check = graph.get_operations()[-1]
-    emit.operations += graph.get_operations()[before:]
-    with graph.control_dependencies([check]):
+    check = emit.graph.get_operations()[-1]
+    with emit.graph.control_dependencies([check]):
         yield

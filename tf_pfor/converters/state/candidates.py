@@ -65,8 +65,7 @@ def sample(call: Call, true_classes: Value) -> Any:
     count, n = call.attr("num_sampled"), call.loop.length
     if call.attr("unique") and count > law.classes:
         raise CannotVectorize("it samples more classes than there are, without repetition")
-    before = len(call.emit.graph.get_operations())
-    with call.emit.graph.as_default():
+    with call.emit.as_default():
         if call.attr("unique"):
             sampled, tries = _distinct(call, law, count)
         else:
@@ -74,7 +73,6 @@ def sample(call: Call, true_classes: Value) -> Any:
         sampled.set_shape([call.loop.static_length, count])
         rows = call.stacked(true_classes)
         made = [sampled, _expected(law, rows, tries, count), _expected(law, sampled, tries, count)]
-    call.emit.operations += call.emit.graph.get_operations()[before:]
     return made
 
 

@@ -62,11 +62,9 @@ class Scanned:
             if call.op in update.later and k in self.left:
                 return self.left[k]
             if call.op in update.later:
-                graph, before = call.emit.graph, len(call.emit.graph.get_operations())
-                with graph.as_default():
+                with call.emit.as_default():
                     every = tf.concat([self.rows[k].tensor, self.final[k][None]], 0)
                     left = _like_read(tf.stop_gradient(every)[1:], self.starts[k])
-                call.emit.operations += graph.get_operations()[before:]
                 return Value.stacked(left)
         raise AssertionError(call.op.name)
 
@@ -107,10 +105,8 @@ def assigned_before(call: Call) -> Value | None:
     (value,) = call.converted([found])
     if not (value.dtype.is_floating or value.dtype.is_complex):
         return value
-    graph, before = call.emit.graph, len(call.emit.graph.get_operations())
-    with graph.as_default():
+    with call.emit.as_default():
         seen = _like_read(value.tensor, call.rebuild(), value.is_stacked)
-    call.emit.operations += graph.get_operations()[before:]
     return Value.stacked(seen) if value.is_stacked else Value.unstacked(seen)
 
 
@@ -136,8 +132,6 @@ def _check_aliases(call: Call, known: Accesses) -> None:
 
 def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
     region, states, outside = _region(call, known, updates)
-    graph = call.emit.graph
-    before = len(graph.get_operations())
     starts: list[tf.Tensor] = []
     for update in updates:
         handle = call.value_of(update.reads[0].inputs[0])
@@ -150,7 +144,7 @@ def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
         given = [*(Value.unstacked(starts[k]) for k in states), *outside]
         region, given = cut(region, given, call.walker)
         outside = given[len(states) :]
-    with graph.as_default():
+    with call.emit.as_default():
         made = _affine(call, region, states, starts, outside) if _is_plain(updates) else None
         call.note("one update after the other" + (", in closed form" if made else ", in a loop"))
         if made:
@@ -158,7 +152,6 @@ def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
             found = Scanned(updates, [row], starts, [made[1]], {})
         else:
             found = _loop(call, updates, region, states, starts, outside)
-    call.emit.operations += graph.get_operations()[before:]
     return found
 
 
