@@ -90,3 +90,41 @@ def test_resized_images(name, n):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
         wanted = tape.gradient(total, IMAGES, unconnected_gradients="zero")[i]
         np.testing.assert_allclose(gradient[i], wanted, rtol=1e-3, atol=1e-3)
+
+
+def slopes_of(name):
+    """A body: the gradient of the image before it is cut."""
+
+    def body(image, *sizes):
+        with tf.GradientTape() as tape:
+            tape.watch(image)
+            total = tf.reduce_sum(tf.cast(RESIZED[name](image, *sizes), tf.float32) ** 2)
+        return tape.gradient(total, image)
+
+    return body
+
+
+@pytest.mark.parametrize("name", [k for k in RESIZED if k != "of integers"])
+def test_gradients_of_resizes_in_the_body(name):
+    """Also the second gradients, which TensorFlow does not have: for A x it is 2 (A^T A) v."""
+    given, v = (IMAGES, HEIGHT_WIDTH, NEW), tf.cos(IMAGES)
+    body = slopes_of(name)
+    with tf.GradientTape() as tape:
+        tape.watch(IMAGES)
+        found = mapped(body, *given, fallback="error")
+        total = tf.reduce_sum(found * v)
+    wanted = tf.stack([body(*row) for row in zip(*given)])
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    again = tf.stack([body(*row) for row in zip(v, *given[1:])])  # it is linear
+    np.testing.assert_allclose(tape.gradient(total, IMAGES), again, rtol=1e-3, atol=1e-3)
+    for n in (0, 1):
+        few = mapped(body, *[a[:n] for a in given], fallback="error")
+        np.testing.assert_allclose(few, wanted[:n], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["to one size", "nearest"])
+def test_gradients_of_resizes_in_the_body_when_compiled(name):
+    given = (IMAGES, HEIGHT_WIDTH, NEW)
+    run = tf.function(lambda *a: mapped(slopes_of(name), *a), jit_compile=True)
+    wanted = tf.stack([slopes_of(name)(*row) for row in zip(*given)])
+    np.testing.assert_allclose(run(*given), wanted, rtol=1e-4, atol=1e-4)

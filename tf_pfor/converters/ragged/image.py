@@ -6,12 +6,20 @@ padded form, one axis after the other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._forms import from_padded, rank_of, size_at, uses_packed
+from tf_pfor.converters.ragged._forms import (
+    from_padded,
+    gradient_of,
+    rank_of,
+    size_at,
+    uses_packed,
+    zeros_of,
+)
 from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -37,6 +45,30 @@ def resize(call: Call, images: Value, size: Value) -> Any:
     out = target_sizes(call, size, 1)
     if any(isinstance(s, RowSizes) for s in out) and not uses_packed(call):
         raise CannotVectorize("the new size differs between iterations, under jit_compile")
+    return _resized(call, images, out)
+
+
+@ragged_rule("ResizeBilinearGrad")
+def bilinear_gradient(call: Call, grads: Value, original_image: Value) -> Any:
+    """Gradients of the four pixels that each new one is made of."""
+    out = [size_at(grads, axis) for axis in (1, 2)]
+    return gradient_of(call, lambda x: _resized(call, x, out), original_image, grads)
+
+
+@ragged_rule("ResizeNearestNeighborGrad", of_shapes=True)
+def nearest_gradient(call: Call, grads: Value, size: Value) -> Any:
+    """Gradients of the pixels that were read."""
+    images, channels = size_at(grads, 0), size_at(grads, 3)
+    sizes = [images, *target_sizes(call, size, 1), channels]
+    if not all(isinstance(s, (int, RowSizes)) for s in sizes):
+        raise CannotVectorize("the number of images, or of channels, is not known")
+    out = [size_at(grads, axis) for axis in (1, 2)]
+    input = zeros_of(call, sizes, grads.dtype)
+    return gradient_of(call, lambda x: _resized(call, x, out), input, grads)
+
+
+def _resized(call: Call, images: Value, out: Sequence[Any]) -> Value:
+    """Images of a new height and width: ints, or ``RowSizes``."""
     x = images.in_rows if isinstance(images, Ragged) else call.stacked(images)
     x = _along_rows(call, x, size_at(images, 1), out[0])  # [n, b, H, w, c]
     flipped = tf.transpose(x, [0, 1, 3, 2, 4])
@@ -59,12 +91,16 @@ def _along_rows(call: Call, x: tf.Tensor, old: tf.Tensor, new: tf.Tensor) -> tf.
         places = tf.clip_by_value(tf.cast(index, tf.int32), 0, last)
         return tf.gather(x, places, axis=2, batch_dims=1)
 
-    if call.op_type == "ResizeNearestNeighbor":
+    if _is_nearest(call):
         return read(at)
     below = tf.floor(at)
     part = tf.reshape(at - below, tf.stack([-1, 1, room, 1, 1]))
     low, high = (tf.cast(read(i), tf.float32) for i in (below, tf.math.ceil(at)))
     return low + (high - low) * part
+
+
+def _is_nearest(call: Call) -> bool:
+    return call.op_type.startswith("ResizeNearestNeighbor")
 
 
 def _column(size: Size) -> Any:
@@ -76,7 +112,7 @@ def _places(call: Call, old: tf.Tensor, new: tf.Tensor, room: tf.Tensor) -> tf.T
     """float32 [1 or n, room]: where the elements of the result lie in what is resized."""
     i = tf.cast(tf.range(room), tf.float32)[None]
     old, new = (tf.cast(s, tf.float32) for s in (old, new))
-    aligns, is_nearest = call.attr("align_corners"), call.op_type == "ResizeNearestNeighbor"
+    aligns, is_nearest = call.attr("align_corners"), _is_nearest(call)
     scale = old / tf.maximum(new, 1.0)
     if aligns:
         scale = tf.where(new > 1.0, (old - 1.0) / tf.maximum(new - 1.0, 1.0), scale)
