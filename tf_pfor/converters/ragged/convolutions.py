@@ -102,6 +102,14 @@ def average_pool(call: Call, value: Value) -> Any:
     return windows.result(made)
 
 
+@ragged_rule("ExtractImagePatches")
+def patches(call: Call, images: Value) -> Any:
+    """The pixels of each window as channels, zeros behind the end of each row."""
+    sizes, rates = call.attr("ksizes")[1:3], call.attr("rates")[1:3]
+    windows = _Windows(call, images, [(k - 1) * rate + 1 for k, rate in zip(sizes, rates)])
+    return windows.result(_run(call, windows, windows.framed(0)))
+
+
 @ragged_rule("AvgPoolGrad", of_shapes=True)
 def average_pool_gradient(call: Call, orig_input_shape: Value, grad: Value) -> Any:
     """Each element's part of what flows back to its windows."""
@@ -145,7 +153,8 @@ _OPS = {
 def _run(call: Call, windows: _Windows, *inputs: tf.Tensor) -> tf.Tensor:
     """The op on framed images; for a gradient op the op whose gradient it is."""
     call.read.update(["explicit_paddings", "use_cudnn_on_gpu"])  # without a meaning here
-    names = [k for k in ("dilations", "ksize", "strides") if k in call.schema.attr_types]
+    known = ("dilations", "ksize", "ksizes", "rates", "strides")
+    names = [k for k in known if k in call.schema.attr_types]
     attrs = {k: call.attr(k) for k in names}
     op_type = _OPS.get(call.op_type, call.op_type)
     return call.emit(op_type, *inputs, padding=windows.padding, **attrs)
@@ -189,7 +198,8 @@ class _Windows:
     def __init__(self, call: Call, input: Value, reach: Sequence[int]):
         if not isinstance(input, Ragged):
             raise CannotVectorize("the images have one shape")
-        if call.attr("data_format") != "NHWC" or call.attr("padding") not in ("SAME", "VALID"):
+        last = call.attr("data_format") if "data_format" in call.schema.attr_types else "NHWC"
+        if last != "NHWC" or call.attr("padding") not in ("SAME", "VALID"):
             raise CannotVectorize("the channels are not the last axis, or paddings are given")
         self._strides = call.attr("strides")[1:3]
         sizes = [size_at(input, axis) for axis in range(4)] if rank_of(input) == 4 else []
