@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._forms import (
+    after_check,
     from_padded,
     gradient_of,
     rank_of,
@@ -123,3 +124,91 @@ def _places(call: Call, old: tf.Tensor, new: tf.Tensor, room: tf.Tensor) -> tf.T
     if is_nearest:  # as C rounds: halves away from zero
         return tf.floor(at + 0.5) if aligns else tf.floor(at)
     return at
+
+
+# ---------------------------------------------------------------------------
+# Crops
+# ---------------------------------------------------------------------------
+
+
+@ragged_rule("CropAndResize")
+def crop_and_resize(
+    call: Call, image: Value, boxes: Value, box_ind: Value, crop_size: Value
+) -> Any:
+    """[b, h_i, w_i, c] and [m, 4] boxes to [m, H, W, c]."""
+    del crop_size
+    out, filler = call.constant("crop_size").tolist(), call.attr("extrapolation_value")
+    return call.like(_crops(call, image, boxes, box_ind, out, filler))
+
+
+@ragged_rule("CropAndResizeGradImage", of_shapes=True)
+def crop_gradient(call: Call, grads: Value, boxes: Value, box_ind: Value, image_size: Value) -> Any:
+    """Gradients of the pixels that were read."""
+    input = zeros_of(call, target_sizes(call, image_size, 3), call.output_dtype())
+    out = [size_at(grads, axis) for axis in (1, 2)]
+    return gradient_of(
+        call, lambda x: Value.stacked(_crops(call, x, boxes, box_ind, out)), input, grads
+    )
+
+
+@ragged_rule("CropAndResizeGradBoxes")
+def box_gradient(call: Call, grads: Value, image: Value, boxes: Value, box_ind: Value) -> Any:
+    """Gradients of the edges of boxes."""
+    out = [size_at(grads, axis) for axis in (1, 2)]
+    return gradient_of(
+        call, lambda x: Value.stacked(_crops(call, image, x, box_ind, out)), boxes, grads
+    )
+
+
+def _crops(
+    call: Call, image: Value, boxes: Value, box_ind: Value, out: Sequence[Any], filler: float = 0.0
+) -> tf.Tensor:
+    """[n, m, H, W, c]: four reads for each new pixel, and a filler outside of the image."""
+    if not isinstance(image, Ragged) or any(isinstance(v, Ragged) for v in (boxes, box_ind)):
+        raise CannotVectorize("the number of boxes differs between iterations")
+    is_bilinear = call.attr("method") in ("bilinear", b"bilinear")
+    known = [*out, size_at(image, 1), size_at(image, 2)]
+    if not is_bilinear or not uses_packed(call) or any(k is None for k in known):
+        raise CannotVectorize("the nearest pixels, or boxes that cannot be checked")
+    x = image.in_rows
+    n, images, height, width, channels = tf.unstack(tf.shape(x), 5)
+    ids, (y1, x1, y2, x2) = call.stacked(box_ind), tf.unstack(call.stacked(boxes), 4, -1)
+    sizes = [_column(size_at(image, axis)) for axis in (1, 2)]
+    checks = [(ids >= 0) & (ids < images), *[tf.convert_to_tensor(s > 0) for s in sizes]]
+    is_right = tf.reduce_all(tf.stack([*map(tf.reduce_all, checks)]))
+    text = "a box is of no image, or an image has no pixels. Numbers of images are"
+    ids = after_check(call, is_right, text, [ids], ids)
+    y, y_part, has_y = _in_boxes(y1, y2, sizes[0], int(out[0]))
+    x_, x_part, has_x = _in_boxes(x1, x2, sizes[1], int(out[1]))
+    flat = tf.reshape(x, tf.stack([-1, channels]))
+    first = (tf.range(n)[:, None] * images + ids)[..., None, None] * height
+
+    def read(row: tf.Tensor, column: tf.Tensor) -> tf.Tensor:
+        at = (first + tf.expand_dims(row, 3)) * width + tf.expand_dims(column, 2)
+        return tf.cast(tf.gather(flat, at), tf.float32)
+
+    across = tf.expand_dims(x_part, 2)[..., None]
+    top, bottom = (a + (b - a) * across for a, b in [(read(r, x_[0]), read(r, x_[1])) for r in y])
+    made = top + (bottom - top) * tf.expand_dims(y_part, 3)[..., None]
+    is_there = (tf.expand_dims(has_y, 3) & tf.expand_dims(has_x, 2))[..., None]
+    return tf.where(is_there, made, filler)
+
+
+def _in_boxes(low: tf.Tensor, high: tf.Tensor, size: Any, count: int) -> Any:
+    """Places of new pixels along an axis, [n, m, count], as the kernel computes it.
+
+    Returns:
+      The places before and behind, the part of the way between them, and what is inside.
+    """
+    last = tf.cast(size, tf.float32) - 1.0
+    if count > 1:
+        step = (high - low) * last / np.float32(count - 1)
+        at = (low * last)[..., None] + tf.range(count, dtype=tf.float32) * step[..., None]
+    else:
+        at = (0.5 * (low + high) * last)[..., None]
+    most = last[..., None] if isinstance(size, tf.Tensor) else last
+    is_inside = (at >= 0.0) & (at <= most)
+    at = tf.where(is_inside, at, 0.0)
+    below = tf.floor(at)
+    places = [tf.cast(i, tf.int32) for i in (below, tf.math.ceil(at))]
+    return places, at - tf.stop_gradient(below), is_inside
