@@ -16,6 +16,9 @@ OPS = {
     "depthwise": lambda x, s, pad: tf.nn.depthwise_conv2d(x, OF_CHANNELS, [1, s, s, 1], pad),
     "largest": lambda x, s, pad: tf.nn.max_pool2d(x, [3, 2], s, pad),
     "average": lambda x, s, pad: tf.nn.avg_pool2d(x, [3, 2], s, pad),
+    "patches": lambda x, s, pad: tf.image.extract_patches(
+        x, [1, 2, 2, 1], [1, s, s, 1], [1, 2, 1, 1], pad
+    ),
 }
 
 
@@ -49,6 +52,72 @@ def test_values_and_gradients(name, pad, stride):
     compared(lambda e: OPS[name](cut(e), stride, pad)[0])
 
 
+def slopes_of(op, stride, pad):
+    """A body: the gradient of the row before it is cut."""
+
+    def body(e):
+        with tf.GradientTape() as tape:
+            tape.watch(e[0])
+            total = tf.reduce_sum(tf.sin(op(cut(e), stride, pad)))
+        return tape.gradient(total, e[0])
+
+    return body
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("pad", ["SAME", "VALID"])
+@pytest.mark.parametrize("name", OPS)
+def test_gradients_in_the_body(name, pad, stride):
+    """Also the second gradients, of a tape around the map."""
+    compared(slopes_of(OPS[name], stride, pad))
+
+
+@pytest.mark.parametrize("name", [k for k in OPS if k != "patches"])  # a range of unknown length
+def test_gradients_in_the_body_when_compiled(name):
+    every = (IMAGES, HEIGHTS, WIDTHS)
+    body = slopes_of(OPS[name], 2, "SAME")
+    run = tf.function(lambda *e: tf_pfor.vectorized_map(body, e), jit_compile=True)
+    wanted = tf.stack([body(row) for row in zip(*map(tf.unstack, every))])
+    np.testing.assert_allclose(run(*every), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_second_gradients_of_maxima_in_the_body():
+    def body(e):
+        with tf.GradientTape() as outer:
+            outer.watch(e[0])
+            slopes = slopes_of(OPS["largest"], 2, "SAME")(e)
+            total = tf.reduce_sum(slopes * tf.cos(e[0]))
+        return outer.gradient(total, e[0])
+
+    compared(body)
+
+
+TRANSPOSED = {
+    "sequence": lambda e: tf.nn.conv1d_transpose(
+        e[0][None, : e[1], 0], FILTER[:, 0, ::-1, :3], tf.stack([1, 2 * e[1], 3]), 2)[0],
+    "sequence, valid": lambda e: tf.nn.conv1d_transpose(
+        e[0][None, : e[1], 0], FILTER[:, 0, :, :3], tf.stack([1, 2 * e[1] + 1, 3]), 2, "VALID")[0],
+    "image": lambda e: tf.nn.conv2d_transpose(
+        cut(e), FILTER[..., :3], tf.stack([1, 3 * e[1], 2 * e[2], 3]), [3, 2])[0],
+    "one less": lambda e: tf.nn.conv2d_transpose(
+        cut(e), FILTER[..., :3], tf.stack([1, 2 * e[1] - 1, 2 * e[2], 3]), 2)[0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_transposed_convolutions_to_sizes_of_the_row(name):
+    compared(TRANSPOSED[name])
+
+
+def test_a_transposed_convolution_to_a_wrong_size():
+    def body(e):
+        target = tf.stack([1, 2 * e[1] + 1, 2 * e[2], 3])
+        return tf.nn.conv2d_transpose(cut(e), FILTER[..., :3], target, 2)[0]
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="differ in some iterations"):
+        tf_pfor.vectorized_map(body, (IMAGES, HEIGHTS, WIDTHS), fallback="error")
+
+
 def network(e):
     made = tf.nn.relu(tf.nn.conv2d(cut(e), FILTER, 2, "SAME"))
     return tf.reduce_mean(tf.nn.max_pool2d(made, 2, 2, "SAME")[0], [0, 1])
@@ -80,6 +149,7 @@ def test_no_rows_or_nothing_in_them(name, stride):
     def body(e):
         return tf.reduce_sum(OPS[name](cut(e), stride, "SAME")[0], [0, 1])
 
+    slopes = slopes_of(OPS[name], stride, "SAME")
     one = tf.TensorSpec([None], tf.int32)
 
     @tf.function(input_signature=[tf.TensorSpec([None, 11, 10, 3]), one, one])
@@ -87,13 +157,15 @@ def test_no_rows_or_nothing_in_them(name, stride):
         with tf.GradientTape() as tape:
             tape.watch(images)
             made = tf_pfor.vectorized_map(body, (images, heights, widths), fallback="error")
-        return made, tape.gradient(made, images)
+            inside = tf_pfor.vectorized_map(slopes, (images, heights, widths), fallback="error")
+        return made, tape.gradient(made, images), inside
 
-    channels = {"convolution": 4, "depthwise": 6}.get(name, 3)
+    channels = {"convolution": 4, "depthwise": 6, "patches": 12}.get(name, 3)
     for n in (0, 2):
-        made, slopes = run(IMAGES[:n], tf.zeros([n], tf.int32), WIDTHS[:n])
+        made, *gradients = run(IMAGES[:n], tf.zeros([n], tf.int32), WIDTHS[:n])
         np.testing.assert_array_equal(made, np.zeros([n, channels]))
-        np.testing.assert_array_equal(slopes, np.zeros([n, 11, 10, 3]))
+        for found in gradients:
+            np.testing.assert_array_equal(found, np.zeros([n, 11, 10, 3]))
 
 
 def test_gradients_of_no_rows_in_the_body():

@@ -90,3 +90,93 @@ def test_resized_images(name, n):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
         wanted = tape.gradient(total, IMAGES, unconnected_gradients="zero")[i]
         np.testing.assert_allclose(gradient[i], wanted, rtol=1e-3, atol=1e-3)
+
+
+def slopes_of(name):
+    """A body: the gradient of the image before it is cut."""
+
+    def body(image, *sizes):
+        with tf.GradientTape() as tape:
+            tape.watch(image)
+            total = tf.reduce_sum(tf.cast(RESIZED[name](image, *sizes), tf.float32) ** 2)
+        return tape.gradient(total, image)
+
+    return body
+
+
+@pytest.mark.parametrize("name", [k for k in RESIZED if k != "of integers"])
+def test_gradients_of_resizes_in_the_body(name):
+    """Also the second gradients, which TensorFlow does not have: for A x it is 2 (A^T A) v."""
+    given, v = (IMAGES, HEIGHT_WIDTH, NEW), tf.cos(IMAGES)
+    body = slopes_of(name)
+    with tf.GradientTape() as tape:
+        tape.watch(IMAGES)
+        found = mapped(body, *given, fallback="error")
+        total = tf.reduce_sum(found * v)
+    wanted = tf.stack([body(*row) for row in zip(*given)])
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    again = tf.stack([body(*row) for row in zip(v, *given[1:])])  # it is linear
+    np.testing.assert_allclose(tape.gradient(total, IMAGES), again, rtol=1e-3, atol=1e-3)
+    for n in (0, 1):
+        few = mapped(body, *[a[:n] for a in given], fallback="error")
+        np.testing.assert_allclose(few, wanted[:n], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["to one size", "nearest"])
+def test_gradients_of_resizes_in_the_body_when_compiled(name):
+    given = (IMAGES, HEIGHT_WIDTH, NEW)
+    run = tf.function(lambda *a: mapped(slopes_of(name), *a), jit_compile=True)
+    wanted = tf.stack([slopes_of(name)(*row) for row in zip(*given)])
+    np.testing.assert_allclose(run(*given), wanted, rtol=1e-4, atol=1e-4)
+
+
+BOXES = tf.random.stateless_uniform([4, 3, 4], [1, 11], -0.2, 1.2)
+IDS = tf.constant([[0, 0, 0]] * 4)
+
+
+def crops(image, size, boxes, ids, out=(3, 4)):
+    cut = tf.stack([image[: size[0], : size[1]]] * 2)
+    return tf.image.crop_and_resize(cut, boxes, ids, out, extrapolation_value=0.5)
+
+
+@pytest.mark.parametrize("out", [(3, 4), (1, 2)])
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_crops(n, out):
+    """Values, and gradients of images and boxes."""
+    rows = [t[:n] for t in (IMAGES, HEIGHT_WIDTH, BOXES, IDS)]
+    with tf.GradientTape() as tape, tf.GradientTape() as again:
+        tape.watch(rows[::2])
+        again.watch(rows[::2])
+        found = mapped(lambda *row: crops(*row, out), *rows)
+        total = tf.reduce_sum(tf.sin(found))
+        wanted = [crops(*row, out) for row in zip(*(tf.unstack(t, n) for t in rows))]
+        by_row = tf.add_n([tf.reduce_sum(tf.sin(w)) for w in wanted] or [0.0])
+    assert found.shape == [n, 3, *out, 3]
+    if n:
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+        slopes = zip(tape.gradient(total, rows[::2]), again.gradient(by_row, rows[::2]))
+        for got, want in slopes:
+            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_gradients_of_crops_in_the_body(n):
+    def slopes(image, size, boxes, ids):
+        with tf.GradientTape() as tape:
+            tape.watch([image, boxes])
+            total = tf.reduce_sum(tf.sin(crops(image, size, boxes, ids)))
+        return tape.gradient(total, [image, boxes])
+
+    rows = [t[:n] for t in (IMAGES, HEIGHT_WIDTH, BOXES, IDS)]
+    found = mapped(slopes, *rows)
+    wanted = [slopes(*row) for row in zip(*(tf.unstack(t, n) for t in rows))]
+    assert [t.shape[0] for t in found] == [n, n]
+    for got, want in zip(found, zip(*wanted)):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+
+
+def test_crops_of_no_image():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a box is of no image"):
+        mapped(crops, IMAGES, HEIGHT_WIDTH, BOXES, IDS + 2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="an image has no pixels"):
+        mapped(crops, IMAGES, HEIGHT_WIDTH * [[1, 1], [0, 1], [1, 1], [1, 1]], BOXES, IDS)

@@ -56,3 +56,24 @@ def test_histogram_of_own_range():
     for i in range(4):
         for f, e in zip(found, keras.ops.histogram(X[i], 4)):
             np.testing.assert_allclose(f[i], e, 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
+def test_inverse_permutations(dtype):
+    def body(row):
+        order = tf.argsort(row[0][: row[1]])
+        return tf.math.invert_permutation(tf.cast(order, dtype))
+
+    for n in (0, 1, 4):
+        found = tf_pfor.vectorized_map(body, (X[:n], KEPT[:n]), fallback="error")
+        assert found.dtype == dtype
+        wanted = [body(row) for row in zip(tf.unstack(X[:n], n), KEPT[:n])]
+        assert found.to_list() == [w.numpy().tolist() for w in wanted]
+
+
+@pytest.mark.parametrize("wrong", [[1, 0, 3, 2], [0, 0, 0, 1], [-1, 0, 0, 1], [2, 1, 0, 1]])
+def test_no_permutations(wrong):
+    """Each row is checked: all rows together may be one permutation."""
+    rows = tf.RaggedTensor.from_row_lengths(tf.constant(wrong), [2, 0, 2])
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf_pfor.vectorized_map(tf.math.invert_permutation, rows, fallback="error")

@@ -183,3 +183,34 @@ def test_products_by_one_matrix(name):
     )  # fmt: skip
     want = [tf.reduce_sum(PRODUCTS[name](r[:k]) ** 2) for r, k in zip(ROWS, LENGTHS)]
     np.testing.assert_allclose(found, want, rtol=1e-4)
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("lengths", [[3, 4, 5, 3], [3, 1, 5, 2], [2, 0, 1, 1]])
+def test_factors_of_matrices_of_different_heights(lengths, full):
+    """QR of matrices with more or fewer rows than columns."""
+
+    def factors(row):
+        return tf.linalg.qr(row[0][: row[1], :3], full_matrices=full)
+
+    def total(q, r):
+        return tf.reduce_sum(tf.sin(q)) + tf.reduce_sum(tf.cos(r) * r)
+
+    has_gradient = not full and 0 not in lengths  # TensorFlow has no others
+    for n in (0, 1, N):
+        rows = (ROWS[:n], tf.constant(lengths[:n], tf.int32))
+        with tf.GradientTape() as tape, tf.GradientTape() as again:
+            if has_gradient:
+                tape.watch(rows[0])
+                again.watch(rows[0])
+            found = tf_pfor.vectorized_map(factors, rows, fallback="error")
+            mine = total(*(t.flat_values for t in found))
+            wanted = [factors(row) for row in zip(*(tf.unstack(t, n) for t in rows))]
+            by_row = tf.add_n([total(*pair) for pair in wanted] or [0.0])
+        for q, r, pair in zip(*found, wanted, strict=True):
+            for got, want in zip((q, r), pair):
+                dense = got.to_tensor() if isinstance(got, tf.RaggedTensor) else got
+                np.testing.assert_allclose(dense, want, rtol=1e-4, atol=1e-5)
+        if has_gradient and n:
+            back = tape.gradient(mine, rows[0])
+            np.testing.assert_allclose(back, again.gradient(by_row, rows[0]), rtol=1e-3, atol=1e-4)

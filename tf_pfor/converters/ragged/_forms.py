@@ -497,3 +497,43 @@ def of_elements(call: Call, made: tf.Tensor, sizes: Sequence[Any]) -> Value:
     made = tf.reshape(made, tf.stack([-1, *rest]))
     made.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
     return from_packed(call, made, sizes[: last + 1])
+
+
+def zeros_of(call: Call, sizes: Sequence[Any], dtype: tf.DType) -> Value:
+    """Rows of these sizes, with zeros in them: input of a linear op, whose gradient is asked."""
+    are_bounded = all(s.most is not None for s in sizes if isinstance(s, RowSizes))
+    if not (are_bounded or uses_packed(call)):
+        raise CannotVectorize("how large rows may be is not known, under jit_compile")
+    zeros = tf.zeros(tf.stack([call.loop.length, *map(largest, sizes)]), dtype)
+    known = [s if isinstance(s, int) else None for s in map(largest, sizes)]
+    zeros.set_shape([call.loop.static_length, *known])
+    return from_padded(call, zeros, sizes, is_clean=True)
+
+
+def gradient_of(call: Call, rule: Callable[[Value], Value], input: Value, upstream: Value) -> Value:
+    """The result of a gradient op, by the rule of the op whose gradient it is.
+
+    A rule is made of ops that have gradients: a gradient op needs no formula of its own.
+
+    Args:
+      call: the gradient op.
+      rule: makes the padded rows of the result of an input.
+      input: rows, which differ in size or not.
+      upstream: gradients of the result: rows of the sizes of the result.
+    """
+    sizes = input.sizes if isinstance(input, Ragged) else ()
+    rows = input.in_rows if isinstance(input, Ragged) else call.stacked(input)
+    x = tf.identity(rows)
+    made = rule(from_padded(call, x, sizes, is_clean=True))
+    if isinstance(made, Ragged) is not isinstance(upstream, Ragged):
+        raise CannotVectorize("what flows back is not known to have the sizes of the result")
+    if isinstance(made, Ragged) and isinstance(upstream, Ragged):
+        for axis in range(max(made.n_leading, upstream.n_leading)):
+            made, upstream = agreed(call, (made, axis), (upstream, axis))
+            assert isinstance(made, Ragged)
+            assert isinstance(upstream, Ragged)
+        parts = of_equal_room([made.in_any_rows, upstream.in_rows], made.sizes)
+    else:
+        parts = [call.stacked(made), call.stacked(upstream)]
+    (back,) = tf.gradients(parts[0], x, parts[1], unconnected_gradients="zero")
+    return from_padded(call, back, sizes)

@@ -25,7 +25,15 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.facts import lowest
 from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.packing import largest, masked
-from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes, shape_value
+from tf_pfor.layouts.ragged import (
+    Ragged,
+    RowShape,
+    RowSize,
+    RowSizes,
+    same_sizes,
+    shape_value,
+    size_value,
+)
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
@@ -125,10 +133,14 @@ def split_by_sizes(call: Call, value: Value, size_splits: Value, split_dim: Valu
     return [Ragged.packed(p, value.sizes, o) for p, o in zip(parts, call.op.outputs)]
 
 
-@ragged_rule("Unpack")
-def unpack(call: Call, value: Ragged) -> Any:
-    """Along an axis that all rows share."""
+@ragged_rule("Unpack", of_shapes=True)
+def unpack(call: Call, value: Value) -> Any:
+    """Along an axis that all rows share; a shape into its sizes."""
     before, num = call.attr("axis") % rank_of(value), call.attr("num")
+    if isinstance(value, RowShape):
+        return [size_value(call.emit, size, value.dtype) for size in value.sizes]
+    if not isinstance(value, Ragged):
+        raise CannotVectorize("numbers of one shape")
     if before < value.n_leading and isinstance(value.sizes[before], int):
         rest = [s for k, s in enumerate(value.sizes) if k != before]
         parts = tf.unstack(value.in_rows, num, before + 1)

@@ -16,18 +16,21 @@ import tensorflow as tf
 from tf_pfor.converters.ragged._forms import (
     after_check,
     from_padded,
+    gradient_of,
     rank_of,
     size_at,
     uses_packed,
     with_room,
+    zeros_of,
 )
 from tf_pfor.converters.ragged.padding import placed
+from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.facts import lowest
 from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts.packing import masked
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes
+from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule
 from tf_pfor.layouts.row_sizes import dim
 
@@ -40,7 +43,14 @@ def convolution(call: Call, input: Value, filter: Value) -> Any:
     dilations = call.attr("dilations")
     reach = [(k - 1) * dilations[i + 1] + 1 for i, k in enumerate(filter.inner_shape[:2])]
     windows = _Windows(call, input, reach)
-    return windows.result(call.rebuild(input=windows.framed(0), padding=windows.padding))
+    return windows.result(_run(call, windows, windows.framed(0), filter.tensor))
+
+
+@ragged_rule("Conv2DBackpropInput DepthwiseConv2dNativeBackpropInput", of_shapes=True)
+def input_gradient(call: Call, input_sizes: Value, filter: Value, out_backprop: Value) -> Any:
+    """The gradient for the rows; also a transposed convolution of rows."""
+    input = _zeros(call, input_sizes, out_backprop.dtype)
+    return gradient_of(call, lambda x: convolution(call, x, filter), input, out_backprop)
 
 
 @ragged_rule("Conv2DBackpropFilter")
@@ -74,48 +84,80 @@ def filter_gradient(call: Call, input: Value, filter_sizes: Value, out_backprop:
     return Value.stacked(full)
 
 
-@ragged_rule("Conv2DBackpropInput")
-def input_gradient(call: Call, input_sizes: Value, filter: Value, out_backprop: Value) -> Any:
-    """The gradient for stride one, where the paddings are the same for all rows."""
-    is_known = isinstance(input_sizes, RowShape) and is_static(filter.inner_shape)
-    if not is_known or filter.is_stacked or not isinstance(out_backprop, Ragged):
-        raise CannotVectorize("the filter differs between iterations, or its size is not known")
-    if call.attr("strides") != [1, 1, 1, 1] or call.attr("padding") not in ("SAME", "VALID"):
-        raise CannotVectorize("the gradient of a convolution with strides, or paddings of its own")
-    if call.attr("data_format") != "NHWC":
-        raise CannotVectorize("the channels are not the last axis")
-    assert isinstance(input_sizes, RowShape)
-    sizes, dy = input_sizes.sizes, out_backprop.in_rows
-    room = [dim(dy, k) for k in (2, 3)]
-    if call.attr("padding") == "VALID":
-        rates: Any = call.attr("dilations")[1:3]
-        window: Any = filter.inner_shape
-        room = [r + (k - 1) * d for r, k, d in zip(room, window, rates)]
-    folded = _folded(dy)
-    whole = tf.stack([tf.shape(folded)[0], *room, sizes[3]])
-    made = call.rebuild(input_sizes=whole, out_backprop=folded)
-    return from_padded(call, _unfolded(made, dy), sizes[:3])
-
-
 @ragged_rule("MaxPool")
-def max_pool(call: Call, input: Ragged) -> Any:
+def max_pool(call: Call, input: Value) -> Any:
     """The least number behind the end of each row."""
-    dtype = input.dtype
-    least = lowest(dtype)
     windows = _Windows(call, input, call.attr("ksize")[1:3])
-    return windows.result(call.rebuild(input=windows.framed(least), padding=windows.padding))
+    return windows.result(_run(call, windows, windows.framed(lowest(input.dtype))))
 
 
 @ragged_rule("AvgPool")
-def average_pool(call: Call, value: Ragged) -> Any:
+def average_pool(call: Call, value: Value) -> Any:
     """Sums of what is there, by how much of it there is."""
     windows = _Windows(call, value, call.attr("ksize")[1:3])
-    made = call.rebuild(value=windows.framed(0), padding=windows.padding)
+    made = _run(call, windows, windows.framed(0))
     if windows.padding == "SAME" or windows.may_be_cut:  # a window at the edge has less in it
-        ones = tf.ones_like(value.in_rows[:, :, :, :, :1])
-        there = call.rebuild(value=windows.framed(0, ones), padding=windows.padding)
-        made = tf.math.divide_no_nan(made, there)
+        ones = tf.ones_like(windows.input.in_rows[:, :, :, :, :1])
+        made = tf.math.divide_no_nan(made, _run(call, windows, windows.framed(0, ones)))
     return windows.result(made)
+
+
+@ragged_rule("ExtractImagePatches")
+def patches(call: Call, images: Value) -> Any:
+    """The pixels of each window as channels, zeros behind the end of each row."""
+    sizes, rates = call.attr("ksizes")[1:3], call.attr("rates")[1:3]
+    windows = _Windows(call, images, [(k - 1) * rate + 1 for k, rate in zip(sizes, rates)])
+    return windows.result(_run(call, windows, windows.framed(0)))
+
+
+@ragged_rule("AvgPoolGrad", of_shapes=True)
+def average_pool_gradient(call: Call, orig_input_shape: Value, grad: Value) -> Any:
+    """Each element's part of what flows back to its windows."""
+    input = _zeros(call, orig_input_shape, grad.dtype)
+    return gradient_of(call, lambda x: average_pool(call, x), input, grad)
+
+
+@ragged_rule("MaxPoolGrad")
+def max_pool_gradient(call: Call, orig_input: Value, orig_output: Value, grad: Value) -> Any:
+    """Gradients of the elements that are the maximum of a window."""
+    del orig_output
+    return gradient_of(call, lambda x: max_pool(call, x), orig_input, grad)
+
+
+@ragged_rule("MaxPoolGradGrad")
+def max_pool_maxima(call: Call, orig_input: Value, orig_output: Value, grad: Value) -> Any:
+    """Elements at the maxima: the gradient of ``max_pool_gradient``, which is linear."""
+
+    def back(upstream: Value) -> Any:
+        return max_pool_gradient(call, orig_input, orig_output, upstream)
+
+    return gradient_of(call, back, orig_output, grad)
+
+
+def _zeros(call: Call, shape: Value, dtype: tf.DType) -> Value:
+    """Images of zeros, of the shape that a gradient op gets, and its result has."""
+    sizes, known = target_sizes(call, shape, 0), call.output_shape() or [None] * 4
+    return zeros_of(call, [s if k is None else k for s, k in zip(sizes, known)], dtype)
+
+
+_OPS = {
+    "Conv2DBackpropInput": "Conv2D",
+    "DepthwiseConv2dNativeBackpropInput": "DepthwiseConv2dNative",
+    "AvgPoolGrad": "AvgPool",
+    "MaxPoolGrad": "MaxPool",
+    "MaxPoolGradGrad": "MaxPool",
+}
+"""The ops whose gradients these are."""
+
+
+def _run(call: Call, windows: _Windows, *inputs: tf.Tensor) -> tf.Tensor:
+    """The op on framed images; for a gradient op the op whose gradient it is."""
+    call.read.update(["explicit_paddings", "use_cudnn_on_gpu"])  # without a meaning here
+    known = ("dilations", "ksize", "ksizes", "rates", "strides")
+    names = [k for k in known if k in call.schema.attr_types]
+    attrs = {k: call.attr(k) for k in names}
+    op_type = _OPS.get(call.op_type, call.op_type)
+    return call.emit(op_type, *inputs, padding=windows.padding, **attrs)
 
 
 def _folded(x: tf.Tensor) -> tf.Tensor:
@@ -148,24 +190,30 @@ class _Windows:
       reach: the height and width of a window, with its dilations.
 
     Attributes:
+      input: its images.
       padding: the padding of the op on framed images.
       may_be_cut: whether a window may reach past the edge of an image.
     """
 
-    def __init__(self, call: Call, input: Ragged, reach: Sequence[int]):
-        if call.attr("data_format") != "NHWC" or call.attr("padding") not in ("SAME", "VALID"):
+    def __init__(self, call: Call, input: Value, reach: Sequence[int]):
+        if not isinstance(input, Ragged):
+            raise CannotVectorize("the images have one shape")
+        last = call.attr("data_format") if "data_format" in call.schema.attr_types else "NHWC"
+        if last != "NHWC" or call.attr("padding") not in ("SAME", "VALID"):
             raise CannotVectorize("the channels are not the last axis, or paddings are given")
         self._strides = call.attr("strides")[1:3]
         sizes = [size_at(input, axis) for axis in range(4)] if rank_of(input) == 4 else []
         is_known = sizes and not any(isinstance(s, RowSizes) for s in (sizes[0], sizes[3]))
         if not is_known or not all(isinstance(s, (int, RowSizes)) for s in sizes[:3]):
             raise CannotVectorize("the number of images, or the size of an axis, is not known")
-        self._call, self._input, self._reach = call, input, reach
+        self._call, self.input, self._reach = call, input, reach
         self._images, self._sizes = sizes[0], sizes[1:3]
         self.may_be_cut = call.attr("padding") == "SAME"
-        self._frames = self.may_be_cut and any(
+        depend = any(
             isinstance(s, RowSizes) and stride > 1 for s, stride in zip(self._sizes, self._strides)
         )
+        # MaxPoolGradGrad may write its result over an input of the same size, before it reads that.
+        self._frames = self.may_be_cut and (depend or call.op_type.startswith("MaxPool"))
         self.padding = "VALID" if self._frames else call.attr("padding")
 
     def framed(self, filler: object, images: tf.Tensor | None = None) -> tf.Tensor:
@@ -176,10 +224,10 @@ class _Windows:
           images: in place of the input, with anything in the padding.
         """
         if images is None and filler == 0:
-            x = self._input.in_rows
+            x = self.input.in_rows
         else:
-            x = self._input.in_any_rows if images is None else images
-            x = masked(x, self._input.sizes, filler)
+            x = self.input.in_any_rows if images is None else images
+            x = masked(x, self.input.sizes, filler)
         for axis, size in enumerate(self._sizes):  # all rows may have no room for a window
             if isinstance(size, RowSizes):
                 x = with_room(x, axis + 2, 1 if self.may_be_cut else self._reach[axis])
@@ -209,7 +257,7 @@ class _Windows:
 
     def unfolded(self, made: tf.Tensor) -> tf.Tensor:
         """[n, images, ...] of what the op made of framed images."""
-        return _unfolded(made, self._input.in_rows)
+        return _unfolded(made, self.input.in_rows)
 
     def result(self, made: tf.Tensor) -> Value:
         """The rows, of what the op made of framed images."""

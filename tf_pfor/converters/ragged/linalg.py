@@ -22,6 +22,7 @@ from tf_pfor.converters.ragged._forms import (
     aligned,
     from_padded,
     of_equal_room,
+    of_room,
     rank_of,
     size_at,
     squared,
@@ -32,7 +33,7 @@ from tf_pfor.converters.ragged._windows import Moved, size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.packing import masked
+from tf_pfor.layouts.packing import largest, masked
 from tf_pfor.layouts.ragged import Ragged, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
@@ -76,12 +77,42 @@ def of_matrices(call: Call, input: Value) -> Any:
         return _eigen(call, squared(call, input))
     if call.op_type == "Svd":
         return _singular(call, input)
+    if call.op_type == "Qr" and isinstance(size_at(input, rank_of(input) - 1), int):
+        return _factors_of_columns(call, input)
     if call.op_type not in _BLOCKWISE:
         raise CannotVectorize("the matrices differ in size")
     input = squared(call, input)
     made = call.rebuild(**{name: _beside_identity(input)})
     made = made if isinstance(made, list) else [made]
     return [_corner(call, t, input, n) for t, n in zip(made, _BLOCKWISE[call.op_type], strict=True)]
+
+
+def _factors_of_columns(call: Call, input: Ragged) -> list[Value]:
+    """Q and R of matrices that differ in the number of rows: zeros below change neither.
+
+    Where there are more columns than rows, the identity in the block below makes R regular.
+    """
+    rank = rank_of(input)
+    *leading, rows, columns = (size_at(input, k) for k in range(rank))
+    if not isinstance(rows, RowSizes) or not all(isinstance(s, int) for s in leading):
+        raise CannotVectorize("not the number of rows alone differs")
+    x = with_room(input.in_rows, rank - 1, columns)
+    at = tf.range(tf.shape(x)[-2])
+    outside = tf.reshape(
+        at >= rows.tensor[:, None], tf.stack([-1, *[1] * (rank - 2), tf.size(at), 1])
+    )
+    ones = tf.equal(at[:, None], tf.range(columns)) & outside
+    q, r = call.rebuild(input=tf.where(ones, tf.ones([], x.dtype), x))
+    inner = rows
+    if not call.attr("full_matrices"):
+        most = columns if rows.most is None else min(rows.most, columns)
+        inner = RowSizes.of(tf.minimum(rows.tensor, columns), most)
+    found: list[Value] = []
+    for made, sizes in ((q, [*leading, rows, inner]), (r, [*leading, inner, columns])):
+        for axis, size in enumerate(sizes):
+            made = of_room(made, axis + 1, largest(size))
+        found.append(from_padded(call, made, sizes))
+    return found
 
 
 def _eigen(call: Call, input: Ragged) -> list[Value]:

@@ -167,6 +167,20 @@ def search(call: Call, sorted_inputs: Value, values: Value) -> Any:
     return from_padded(call, made, values.sizes) if isinstance(values, Ragged) else made
 
 
+@ragged_rule("InvertPermutation")
+def invert_permutation(call: Call, x: Ragged) -> Any:
+    """Permutations of all rows, one behind the other, are one permutation."""
+    if not uses_packed(call):
+        raise CannotVectorize("permutations of different lengths, under jit_compile")
+    starts, counts = (
+        tf.cast(tf.gather(t, row_ids(x.sizes)), x.dtype)
+        for t in (row_starts(x.sizes), row_counts(x.sizes))
+    )
+    is_inside = (x.tensor >= 0) & (x.tensor < counts)
+    moved = tf.where(is_inside, x.tensor + starts, -1)  # which the kernel refuses
+    return from_packed(call, call.rebuild(x=moved) - starts, x.sizes)
+
+
 _DRAWS = "RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal"
 
 

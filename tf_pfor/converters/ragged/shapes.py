@@ -39,6 +39,7 @@ from tf_pfor.layouts.ragged import (
     size_value,
 )
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.row_sizes import dim
 
 
 def sizes_of(value: Ragged) -> list[Any]:
@@ -177,7 +178,7 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     if not isinstance(tensor, Ragged) and call.op.inputs[1].op.type == "TensorListPopBack":
         return _as_kept(call, tensor, shape)
     if not uses_packed(call):
-        return _with_other_axes_behind(call, tensor, target_sizes(call, shape, 1))
+        return _in_padded_form(call, tensor, target_sizes(call, shape, 1))
     target = target_sizes(call, shape, 1)
     own = sizes_of(tensor) if isinstance(tensor, Ragged) else list(tensor.inner_shape or ())
     if not isinstance(tensor, Ragged) and (tensor.inner_shape is None or None in own):
@@ -218,18 +219,22 @@ def _as_kept(call: Call, tensor: Value, shape: Value) -> Value:
     return call.like(made)
 
 
-def _with_other_axes_behind(call: Call, tensor: Value, target: list[Any]) -> Value:
-    """A reshape in the padded form, of the axes behind the last one that differs."""
+def _in_padded_form(call: Call, tensor: Value, target: list[Any]) -> Value:
+    """A reshape of the axes behind the last one that differs; in front, axes of size one only."""
     if not isinstance(tensor, Ragged):
         raise CannotVectorize("a reshape to sizes that differ, under jit_compile")
     own, count = sizes_of(tensor), tensor.n_leading
     target, is_exact = _without_unknown(target, own)
-    if not is_exact or not same_sizes(target[:count], own[:count]):
+    last = max((i + 1 for i, s in enumerate(target) if isinstance(s, RowSizes)), default=0)
+    kept = [k for k in range(count) if not is_one(own[k])]
+    others = [s for s in target[:last] if not is_one(s)]
+    if not is_exact or not same_sizes(others, [own[k] for k in kept]):
         raise CannotVectorize("a reshape of axes that differ, under jit_compile")
     padded = tensor.in_rows
-    made = tf.reshape(padded, tf.concat([tf.shape(padded)[: count + 1], target[count:]], 0))
-    known = [s if isinstance(s, int) else None for s in target[count:]]
-    made.set_shape([*padded.shape[: count + 1], *known])
+    room = iter([dim(padded, k + 1) for k in kept])
+    parts = [1 if is_one(s) else next(room) for s in target[:last]] + target[last:]
+    made = tf.reshape(padded, tf.stack([dim(padded, 0), *parts]))
+    made.set_shape([padded.shape[0], *[s if isinstance(s, int) else None for s in parts]])
     return from_padded(call, made, target, is_clean=True)
 
 
