@@ -231,9 +231,7 @@ def broadcast_args(call: Call, s0: Value, s1: Value) -> Any:
     counts = [(v.inner_shape or (None,))[0] for v in (s0, s1)]
     if counts[0] is None or counts[1] is None:
         raise CannotVectorize("the ranks of the shapes are not known before running")
-    graph = call.emit.graph
-    before = len(graph.get_operations())
-    with graph.as_default():
+    with call.emit.as_default():
         wide: list[Any] = []
         for value, count, other in zip((s0, s1), counts, counts[::-1]):
             assert count is not None
@@ -243,5 +241,4 @@ def broadcast_args(call: Call, s0: Value, s1: Value) -> Any:
         agree = tf.equal(a, b) | tf.equal(a, 1) | tf.equal(b, 1)
         text = "shapes cannot be broadcast. They are"
         made = after_check(call, agree, text, wide, tf.where(tf.equal(a, 1), b, a))
-    call.emit.operations += graph.get_operations()[before:]
     return made

@@ -94,8 +94,10 @@ def _numbers(value: Value, known: Any) -> list[Any]:
         return [*value.sizes]
     if known is not None:
         return known.tolist()
-    if not value.is_stacked or not is_static(value.inner_shape):
+    if not is_static(value.inner_shape):
         raise CannotVectorize("where the slice begins, or how long it is, is not known")
+    if not value.is_stacked:
+        return tf.unstack(tf.cast(value.tensor, tf.int32))
     return [RowSizes.of(t) for t in tf.unstack(tf.cast(value.tensor, tf.int32), axis=1)]
 
 
