@@ -1,5 +1,6 @@
 """``tf_pfor.data``: padded results, elements that are dropped, and the choice of a form."""
 
+import itertools
 import logging
 
 import numpy as np
@@ -9,7 +10,7 @@ import tensorflow as tf
 import tf_pfor
 from tests.frontends.datasets import Dataset, assert_rows, results, rows
 from tf_pfor.data import filter_map_and_batch, map_and_batch, vectorize
-from tf_pfor.frontends.data._choice import Cost
+from tf_pfor.frontends.data._choice import Cost, _cost
 
 WORDS = ["a b c", "", "d", "e f", "g h i j"]
 
@@ -247,6 +248,20 @@ class TestChoose:
         assert cost.of_epoch(1) == 2.0 * 9.0
         assert cost.of_epoch(11) == (2.0 + 10 * 0.5) * (9.0 + 10 * 4.0)
         assert cost.of_epoch(None) == 0.5 * 4.0
+
+    def test_what_a_form_costs(self, monkeypatch):
+        """The first batch counts as the start; the next one as neither, where more follow."""
+        monkeypatch.setattr("tf_pfor.frontends.data._choice._SECONDS", 2.5)
+
+        def cost(form):
+            times = iter([(0.0, 0.0), (3.0, 5.0), (7.0, 7.0), (8.0, 9.0), (10.0, 13.0)])
+            monkeypatch.setattr("tf_pfor.frontends.data._choice._now", lambda: next(times))
+            return _cost(form)
+
+        assert cost(range(4)) == Cost(start=(3.0, 5.0), batch=(1.5, 3.0))
+        assert cost(itertools.count()) == cost(range(4))  # for 2.5 seconds
+        assert cost(range(2)) == Cost(start=(3.0, 5.0), batch=(4.0, 2.0))
+        assert cost(range(0)) == Cost(start=(0.0, 0.0), batch=(0.0, 0.0))
 
     def test_auto_of_no_elements(self):
         found = Dataset.range(0).apply(map_and_batch(lambda i: i * 2, 32, choose="auto"))

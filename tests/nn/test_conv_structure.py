@@ -186,3 +186,42 @@ def test_bfloat16():
     np.testing.assert_allclose(
         tf.cast(found, tf.float32), tf.cast(expected, tf.float32), rtol=2e-2, atol=1e-1
     )
+
+
+def test_filter_gradients_of_several_images_from_one_channel():
+    """One depthwise convolution has all rows as its channels; each row has two images."""
+    rng = np.random.default_rng(0)
+    x = tf.constant(rng.normal(size=[3, 2, 5, 6, 1]), tf.float64)
+    dy = tf.constant(rng.normal(size=[3, 2, 5, 6, 2]), tf.float64)
+
+    def body(e):
+        return tf.raw_ops.Conv2DBackpropFilter(
+            input=e[0], filter_sizes=[3, 3, 1, 2], out_backprop=e[1], strides=[1] * 4,
+            padding="SAME",
+        )  # fmt: skip
+
+    found = tf_pfor.vectorized_map(body, (x, dy), fallback_to_while_loop=False)
+    wanted = [body((x[i], dy[i])) for i in range(3)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-11)
+
+
+def test_the_sizes_of_an_image_may_be_height_and_width():
+    """The other inputs have its batch and its channels, and these must be known."""
+    rng = np.random.default_rng(0)
+    f = tf.constant(rng.normal(size=[3, 3, 3, 3, 4]), tf.float64)
+    dy = tf.constant(rng.normal(size=[3, 2, 3, 4, 4]), tf.float64)
+
+    def body(e):
+        return tf.raw_ops.Conv2DBackpropInput(
+            input_sizes=[5, 7], filter=e[0], out_backprop=e[1], strides=[1, 2, 2, 1],
+            padding="SAME",
+        )  # fmt: skip
+
+    def run(f, dy):
+        return tf_pfor.vectorized_map(body, (f, dy), fallback_to_while_loop=False)
+
+    wanted = [body((f[i], dy[i])) for i in range(3)]
+    np.testing.assert_allclose(run(f, dy), wanted, rtol=1e-11, atol=1e-11)
+    unknown = tf.TensorSpec([3, None, 3, 4, 4], tf.float64)
+    with pytest.raises(tf_pfor.NotVectorizableError, match="'input_sizes' has a part of it"):
+        tf.function(run).get_concrete_function(f, unknown)

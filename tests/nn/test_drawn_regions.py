@@ -56,9 +56,11 @@ def test_fractional_pool_of_a_seed_draws_the_same_regions():
             np.testing.assert_array_equal(got[i], want)
 
 
-def test_rows_and_columns_are_drawn_apart():
+@pytest.mark.parametrize("own", [{}, {"seed": 1, "seed2": 2}], ids=["chance", "seeds"])
+def test_rows_and_columns_are_drawn_apart(own):
     def body(x):
-        _, rows, columns = tf.nn.fractional_max_pool(x, [1.0, 1.5, 1.5, 1.0])
+        ratio = [1.0, 1.5, 1.5, 1.0]
+        _, rows, columns = tf.raw_ops.FractionalMaxPool(value=x, pooling_ratio=ratio, **own)
         return rows, columns
 
     try:

@@ -142,3 +142,13 @@ def test_gradient():
                 total = tf.add_n([body(s) for s in EXAMPLES])
         found.append(tape.gradient(total, weights))
     tf.debugging.assert_near(*found, rtol=1e-5, atol=1e-5)
+
+
+def test_steps_of_ragged_lists_begin_at_zero_in_each_row():
+    """The splits of a row's steps, as the op returns them."""
+
+    def body(s):
+        words = parsed(s, words=Ragged(tf.string))[1]["words"]
+        return words.values, words.row_splits
+
+    check(body, EXAMPLES, "eager", fallback_to_while_loop=False)

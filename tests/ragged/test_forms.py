@@ -172,3 +172,38 @@ def test_second_derivatives():
 
     for found, wanted in zip(tf.function(run)(X), plain(X)):
         np.testing.assert_allclose(tf.convert_to_tensor(found), wanted, rtol=1e-9)
+
+
+def by_mapped_and_by_rows(body):
+    """The results of all rows with the gradients of both inputs: mapped, and by a Python loop."""
+    found = []
+    for is_mapped in (True, False):
+        with tf.GradientTape() as tape:
+            tape.watch([X, Y])
+            if is_mapped:
+                flat = tf.reshape(rows_of(X, Y, "dense")(body).flat_values, [-1])
+            else:
+                pairs = [(X[i, : LENGTHS[i]], Y[i, : OTHERS[i]]) for i in range(N)]
+                flat = tf.concat([tf.reshape(body(*p), [-1]) for p in pairs], 0)
+        gradients = tape.gradient(flat, [X, Y], tf.sin(flat))
+        found.append([flat, *map(tf.convert_to_tensor, gradients)])
+    return found
+
+
+def test_zeros_meet_no_quotient_of_the_padding():
+    """The sums of a matrix without rows are zero, and its padding is divided by them."""
+
+    def body(x, y):
+        scores = tf.matmul(x, y, transpose_b=True)
+        return tf.matmul(x, scores / tf.reduce_sum(scores, 0), transpose_a=True)
+
+    for found, wanted in zip(*by_mapped_and_by_rows(body), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("op", [tf.math.xdivy, tf.math.xlogy])
+def test_zeros_of_one_input_have_no_gradient_at_elements_of_the_other(op):
+    """Each element of a row meets the padding of another row: x / 0 has an infinite gradient."""
+    pairs = by_mapped_and_by_rows(lambda x, y: op(x[:, :1], tf.exp(y[:, 0])))
+    for found, wanted in zip(*pairs, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-10)

@@ -87,3 +87,17 @@ def test_accidental_hits_of_own_candidates():
     for i in range(5):
         for got, want in zip(found, body((true[i], drawn[i]))):
             np.testing.assert_array_equal(got[i], want)
+
+
+def test_log_uniform_counts_of_draws_with_repetition():
+    """These are expected, not counted: the chance of a class times the draws, as the kernel has."""
+    true = tf.constant([[[0]], [[3]], [[19]]], tf.int64)
+
+    def body(x):
+        return list(SAMPLERS["with repetition"](x))
+
+    sampled, of_true, of_sampled = mapped(body, true)
+    chance = {x: body(tf.constant([[x]], tf.int64))[1].numpy() for x in range(20)}
+    np.testing.assert_allclose(of_true, [chance[x] for x in (0, 3, 19)], rtol=1e-5)
+    wanted = np.vectorize(lambda x: chance[x].item())(sampled)
+    np.testing.assert_allclose(of_sampled, wanted, rtol=1e-5)

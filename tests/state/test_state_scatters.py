@@ -96,9 +96,10 @@ def test_rows_that_collide_are_an_error(mapped, kind):
 
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         mapped(body, (I, X))
-    assert "Two iterations of the loop write the same place of the variable table" in str(
-        caught.value
-    )
+    message = str(caught.value)
+    assert "Two iterations of the loop write the same place of the variable table" in message
+    assert "[2]" in message  # the place, and the rows that write it
+    assert "[1 2]" in message
     assert v.numpy().tolist() == [0.0] * 4
 
 

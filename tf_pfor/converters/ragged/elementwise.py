@@ -27,7 +27,7 @@ from tf_pfor.converters.ragged._forms import (
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.facts import AT_ZERO, CHEAP, NOWHERE, facts_of
+from tf_pfor.core.facts import AT_ZERO, CHEAP, NOWHERE, SOMEWHERE, facts_of
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
@@ -60,7 +60,8 @@ def elementwise(call: Call, *inputs: Value) -> Any:
         operands = [aligned(call, v, sizes, rank) for v in inputs]
         if all(t is not None for t in operands):
             return from_packed(call, call.rebuild(**dict(zip(names, operands))), sizes)
-    if facts.slope is AT_ZERO or facts.may_fail:  # else zero times infinite is a gradient
+    worst = AT_ZERO if len(inputs) == 1 else SOMEWHERE  # zeros may meet elements of another input
+    if facts.slope >= worst or facts.may_fail:  # else zero times infinite is a gradient
         inputs = tuple(repeated(v) for v in inputs)
     operands = [padded(call, v, rank) for v in inputs]
     return from_padded(call, call.rebuild(**dict(zip(names, operands))), sizes)
