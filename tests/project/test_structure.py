@@ -351,7 +351,7 @@ LONGER_IMPORTS = {
     "tf_pfor.converters.control_flow._carries": 23,
     "tf_pfor.converters.control_flow._subgraphs": 20,
     "tf_pfor.converters.control_flow.cond": 24,
-    "tf_pfor.walker.walker": 31,
+    "tf_pfor.walker.walker": 20,
 }
 
 
