@@ -346,7 +346,6 @@ IMPORTS = 15
 LONGER_IMPORTS = {
     "tf_pfor.api.run": 17,
     "tf_pfor.converters.control_flow._carries": 23,
-    "tf_pfor.converters.control_flow._subgraphs": 20,
     "tf_pfor.converters.control_flow.cond": 24,
     "tf_pfor.walker.walker": 20,
 }

@@ -8,13 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.converters.control_flow._subgraphs import (
-    SOME_SIZES,
-    Converted,
-    Region,
-    stitched,
-)
-from tf_pfor.converters.control_flow._trials import OWN, Trial
+from tf_pfor.converters.control_flow._subgraphs import Converted, Region, stitched
+from tf_pfor.converters.control_flow._trials import OWN, SOME_SIZES, Trial, shape_for
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, dims, is_static
@@ -141,7 +136,7 @@ def _in_numbers(region: Region, args: Sequence[Value], k: int, axes: Sequence[An
     axes = [a[0] if isinstance(a, tuple) else a for a in axes]
     if None not in axes:
         return [(a,) * len(SOME_SIZES) for a in axes]
-    tried = [region.shape_for(args, k, size) for size in SOME_SIZES]
+    tried = [shape_for(region.graph, args, k, size, region.call.memo) for size in SOME_SIZES]
     return [
         (a,) * len(SOME_SIZES) if isinstance(a, int) else tuple(t and t[i] for t in tried)
         for i, a in enumerate(axes)

@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from tf_pfor.converters.control_flow._branch_forms import Handed
 from tf_pfor.converters.control_flow._branch_lists import Element, Threads, ends_of, items_of
+from tf_pfor.converters.control_flow._branch_optionals import left_in
 from tf_pfor.converters.control_flow._guarded_branch import run_if_any
-from tf_pfor.converters.control_flow._subgraphs import Converted, Region, left_in
+from tf_pfor.converters.control_flow._subgraphs import Converted, Region
 from tf_pfor.converters.lists._list_rows import known_lengths, lengths_of
 from tf_pfor.converters.lists._ragged_optionals import Parts
 from tf_pfor.converters.lists._row_packs import with_rows

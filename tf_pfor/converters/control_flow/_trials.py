@@ -17,6 +17,7 @@ from tf_pfor.converters.lists._ragged_optionals import Parts, outline, sizes_of
 from tf_pfor.converters.lists._row_packs import holds_packs
 from tf_pfor.converters.lists._unpacked_lists import keeps
 from tf_pfor.converters.lists._unpacked_optionals import kept_in
+from tf_pfor.core import regions
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.stacked_lists import (
@@ -29,6 +30,7 @@ from tf_pfor.core.stacked_lists import (
 from tf_pfor.core.values import (
     Cell,
     Layout,
+    Shape,
     Stacked,
     Unstacked,
     Value,
@@ -37,6 +39,9 @@ from tf_pfor.core.values import (
 )
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes, shape_value
 from tf_pfor.layouts.repeated import RepeatedList
+
+SOME_SIZES = (6, 7)
+"""In place of sizes that are unknown, but the same in all rows."""
 
 OWN = "own"
 """In place of the size of an axis that differs between rows."""
@@ -272,3 +277,27 @@ def seen(value: Value, args: Sequence[Value], *, is_trip: bool) -> Trial:
         known_rows(value).are_shapes,
         _parts_of_items(value, args) if is_trip else (),
     )
+
+
+def shape_for(
+    graph: tf.Graph, args: Sequence[Value], k: int, size: int, memo: dict[Any, Any]
+) -> Shape:
+    """The static shape of an output where unknown sizes of the arguments have some size.
+
+    Args:
+      graph: the graph of a function.
+      args: its arguments.
+      k: the number of the output.
+      size: the size.
+      memo: keeps the shapes of all outputs.
+    """
+    key = ("shapes for a size", graph, size, tuple(a.inner_shape for a in args))
+    if key not in memo:
+        shapes = [
+            p.shape
+            if a.inner_shape is None or p.dtype in (tf.resource, tf.variant)
+            else tf.TensorShape([size if d is None else d for d in a.inner_shape])
+            for p, a in zip(graph.inputs, args)
+        ]
+        memo[key] = regions.shapes_for(graph, shapes)
+    return memo[key][k]

@@ -37,6 +37,7 @@ from tf_pfor.converters.control_flow._branch_lists import (
 from tf_pfor.converters.control_flow._branch_optionals import (
     among,
     by_branch,
+    left_in,
     one_source,
     optionals_of,
     refuse_reads,
@@ -52,7 +53,6 @@ from tf_pfor.converters.control_flow._subgraphs import (
     Region,
     as_layout,
     join,
-    left_in,
     one_of,
     padded_rows,
     positions,
