@@ -345,8 +345,6 @@ def test_the_formatter_lays_out_all_code():
 IMPORTS = 15
 LONGER_IMPORTS = {
     "tf_pfor.api.run": 17,
-    "tf_pfor.converters.control_flow._carries": 23,
-    "tf_pfor.converters.control_flow.cond": 24,
     "tf_pfor.walker.walker": 20,
 }
 

@@ -51,6 +51,7 @@ class Carry:
       may_grow: a tensor of which trips may change the shape.
       grows: a tensor of which trips are known to change the shape, or the loop says that they may.
       ragged: the carry of rows whose shapes differ.
+      keeps_length: a list that is as long after each trip as before.
     """
 
     index: int
@@ -66,6 +67,7 @@ class Carry:
     may_grow: bool = False
     grows: bool = False
     ragged: RaggedCarry | None = None
+    keeps_length: bool = False
 
     @property
     def is_uniform(self) -> bool:

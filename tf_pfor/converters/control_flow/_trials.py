@@ -13,11 +13,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.analysis._loop_graphs import source
+from tf_pfor.converters.lists._ragged_items import DIFFER, to_hold, to_hold_parts
 from tf_pfor.converters.lists._ragged_optionals import Parts, outline, sizes_of
-from tf_pfor.converters.lists._row_packs import holds_packs
-from tf_pfor.converters.lists._unpacked_lists import keeps
+from tf_pfor.converters.lists._row_packs import holds_packs, with_packs
+from tf_pfor.converters.lists._unpacked_lists import keeps, to_keep
 from tf_pfor.converters.lists._unpacked_optionals import kept_in
 from tf_pfor.core import regions
+from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.stacked_lists import (
@@ -127,6 +129,47 @@ def _places(args: Sequence[Value]) -> Callable[[Any], Any]:
         return found
 
     return place
+
+
+def as_left(
+    call: Call,
+    arg: Value,
+    trial: Trial,
+    like: tf.Tensor,
+    sizes: Callable[[int], Sequence[Any]],
+) -> Value:
+    """A list before a loop, in the form in which a trial trip leaves it.
+
+    Args:
+      call: the loop.
+      arg: the list.
+      trial: the form that it has after the trip.
+      like: the list in the body.
+      sizes: ``sizes(i)`` are the sizes of input i, None where trips change them.
+    """
+
+    def before(size: int | tuple[int, int]) -> Any:
+        if isinstance(size, int):
+            return size
+        i, axis = size
+        known = sizes(i)[axis]
+        if known is None:
+            raise CannotVectorize(DIFFER)
+        return known
+
+    if trial.keeps:
+        arg = to_keep(call, arg, trial.keeps)
+    if trial.parts:
+        arg = to_hold_parts(call, arg, [p and p.mapped(before) for p in trial.parts])
+    elif trial.items:
+        arg = to_hold(call, arg, [*map(before, trial.items)], are_shapes=trial.are_shapes)
+    return with_packs(call, arg, like) if trial.holds_packs else arg
+
+
+def contents(value: Value) -> tuple[Any, ...]:
+    """The facts of a list that ``as_left`` may change."""
+    rows = known_rows(value)
+    return holds_packs(value), keeps(value), rows.items, rows.parts
 
 
 def sizes_in(value: Value) -> Sequence[Any]:
