@@ -314,15 +314,7 @@ class Walker:
         uneven: Any = (),
         cause: tf.Operation | None = None,
     ) -> Results:
-        """Runs several ops in one sequential loop.
-
-        Args:
-          first: the op that is converted.
-          ops: the ops.
-          reason: why they loop.
-          uneven: the keys of what differs in shape.
-          cause: the op that the warning names; None for each op.
-        """
+        """Runs several ops in one sequential loop (arguments as of ``Conversion``)."""
         return by_loop.together(first, ops, self, reason, uneven, cause)
 
     def hide(self, ops: Sequence[tf.Operation], hidden: list[tf.Operation]) -> None:

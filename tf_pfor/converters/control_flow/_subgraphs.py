@@ -254,7 +254,7 @@ def _for_rows(value: Value, rows: tf.Tensor | None) -> Value:
 
 
 def nothing(emit: Emitter) -> Value:
-    """In place of a list that nobody reads: ``NOTHING``."""
+    """In place of a list that nobody reads."""
     shape, room = emit.constant(np.zeros([1], np.int32)), np.int32(0)
     return Value.unstacked(emit("EmptyTensorList", shape, room, element_dtype=tf.float32))
 

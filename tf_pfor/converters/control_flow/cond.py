@@ -125,7 +125,7 @@ def _is_static_in_body(call: Call, regions: list[Region]) -> bool:
     except CannotVectorize:
         return False
     return all(o.shape.is_fully_defined() for o in call.op.outputs) and all(
-        length is not None for _, _, length in made.values()
+        items.count is not None for items in made.values()
     )
 
 
@@ -165,7 +165,7 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
     everyone = positions(call, call.loop)
     opened = left_open(call, [r.graph for r in regions], regions[0].unread)
     sources, lists_made = lists_of_branches(call, regions, opened)
-    if any(length is None for _, _, length in lists_made.values()):
+    if any(items.count is None for items in lists_made.values()):
         raise Refused("branches make lists whose length is not known before running")
     threads = Threads(call, regions, sources, args)
     results: list[Any] | None = None
