@@ -8,8 +8,8 @@ import tensorflow as tf
 import tf_pfor
 from tf_pfor import _tf
 from tf_pfor._tf import _functions
+from tf_pfor.api.bodies import convert_body
 from tf_pfor.api.inputs import Element
-from tf_pfor.api.run import convert_body
 from tf_pfor.core import nests
 from tf_pfor.core.report import Recorder
 from tf_pfor.tracing.trace import trace

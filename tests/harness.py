@@ -30,8 +30,8 @@ import tensorflow as tf
 
 from tests.sample import Sample, case, stacked
 from tf_pfor.api import inputs as inputs_module
+from tf_pfor.api.bodies import convert_body
 from tf_pfor.api.inputs import Element
-from tf_pfor.api.run import convert_body
 from tf_pfor.core import nests
 from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.core.registry import REGISTRY, Outcome

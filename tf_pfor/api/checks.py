@@ -12,6 +12,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.api import leaves
 from tf_pfor.api.inputs import Element
+from tf_pfor.api.options import check_bool
 from tf_pfor.core import nests
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
@@ -101,6 +102,22 @@ def check_blocks(block: object, budget: object, name: str) -> tuple[int | str | 
     if limit is not None and size != AUTO:
         raise ArgumentError(f"memory_budget is for {name}='auto', which is not set.")
     return size, limit
+
+
+def check_progress(progress: object, block: int | str | None, name: str) -> bool:
+    """Whether progress is to be shown.
+
+    Raises:
+      ArgumentTypeError: if it is no bool.
+      ArgumentError: if there are no blocks.
+    """
+    is_on = check_bool(progress, "progress")
+    if is_on and block is None:
+        raise ArgumentError(
+            f"progress=True shows how many blocks of iterations are done, and {name} is None: all "
+            f"run at once. Set {name}, or leave progress out."
+        )
+    return is_on
 
 
 def fixed_block(block: object, name: str = "parallel_iterations", other: str = "") -> int | None:

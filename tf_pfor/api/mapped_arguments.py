@@ -130,6 +130,21 @@ class Plan:
         return of_flat
 
 
+def elements_of(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    in_axes: Axes,
+    axis_size: int | None,
+    *,
+    in_blocks: bool = False,
+) -> tuple[Callable[..., Any], list[Element], Dim]:
+    """``fn`` as a function of flat tensors of one example, its elements, and their number."""
+    one, args = with_dense(fn, args, in_axes, in_blocks=in_blocks)
+    plan = Plan(args, kwargs, in_axes, axis_size)
+    return nests.named_as(plan.of_rows(one), fn), plan.elements, plan.n
+
+
 def check_rows(args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Axes) -> None:
     """Refuses what has no leaves, and ranges, datasets or iterators that are to be mapped over.
 

@@ -13,14 +13,14 @@ from tf_pfor.api.checks import (
     check_callable,
     check_elems,
     check_iters,
+    check_progress,
     with_rows,
 )
 from tf_pfor.api.function import called_with, has_pushed_rows
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.mapped_arguments import with_dense_elements
-from tf_pfor.api.options import Options
-from tf_pfor.api.progress import check_progress
-from tf_pfor.api.run import Job, run
+from tf_pfor.api.options import Job, Options
+from tf_pfor.api.run import run
 from tf_pfor.core import axes, nests
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.nests import Nest

@@ -1,16 +1,20 @@
-"""The options that ``pfor``, ``vectorized_map`` and ``vmap`` share, checked."""
+"""The options that ``pfor``, ``vectorized_map`` and ``vmap`` share, checked; and calls of these."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tf_pfor import _tf
+from tf_pfor.api.progress import Bar, Lines
 from tf_pfor.core import settings as defaults
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.loop import Block
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.settings import Defaults, Fallback, OutShapes, Randomness, Settings
 
 
@@ -182,6 +186,35 @@ class Options:
             now.out_shapes if self.out_shapes is None else self.out_shapes,
             self.progress,
         )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """A call of the public API after its arguments were checked.
+
+    Attributes:
+      fn: the user function, of one flat tensor for each element.
+      settings: the settings that the caller chose.
+      block: the number of iterations to run at once; None for all; "auto" for as many as fit.
+      budget: bytes for "auto"; None for half of the free memory.
+      shown: the bar or lines that show how many iterations are done; None for nothing.
+      once: whether ``fn`` must not be called again after it was traced.
+      part: the place of the iterations among all, where replicas have the others.
+      out_axes: the place of the loop axis in each output. It is an int, None for an output that
+        must be loop-invariant, or a nest of these that is a prefix of the outputs' nest.
+      axis_name: the name of the loop for collectives; "" for none. None is a loop that is not the
+        user's: collectives mean an outer loop.
+    """
+
+    fn: Callable[..., Any]
+    settings: Settings
+    block: int | str | None = None
+    out_axes: Nest = 0
+    axis_name: str | None = ""
+    budget: int | None = None
+    once: bool = False
+    part: Block | None = None
+    shown: Bar | Lines | None = None
 
 
 def check_bool(value: object, name: str) -> bool:

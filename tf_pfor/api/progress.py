@@ -12,27 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.api.options import check_bool
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError
 
 _LINES = 20  # at most, in a graph
-
-
-def check_progress(progress: object, block: int | str | None, name: str) -> bool:
-    """Whether progress is to be shown.
-
-    Raises:
-      ArgumentTypeError: if it is no bool.
-      ArgumentError: if there are no blocks.
-    """
-    is_on = check_bool(progress, "progress")
-    if is_on and block is None:
-        raise ArgumentError(
-            f"progress=True shows how many blocks of iterations are done, and {name} is None: all "
-            f"run at once. Set {name}, or leave progress out."
-        )
-    return is_on
 
 
 class Bar:

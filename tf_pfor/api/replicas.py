@@ -15,8 +15,9 @@ from tf_pfor.api.blocks import of_one_shape, sized
 from tf_pfor.api.draws import drawn_once
 from tf_pfor.api.function import called
 from tf_pfor.api.inputs import Element
+from tf_pfor.api.options import Job
 from tf_pfor.api.replica_variables import check_variables
-from tf_pfor.api.run import Job, placed, run_part, traced
+from tf_pfor.api.run import placed, run_part, traced
 from tf_pfor.core import nests
 from tf_pfor.core.emit import Dim, Emitter, salted
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, Refused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import numbers
 from collections.abc import Callable
@@ -10,24 +11,20 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.api.checks import check_blocks
+from tf_pfor.api.checks import check_blocks, check_progress
 from tf_pfor.api.function import called_with, has_pushed_rows
-from tf_pfor.api.inputs import Element
 from tf_pfor.api.mapped_arguments import (
     Axes,
-    Plan,
     check_rows,
     check_tensors,
+    elements_of,
     places_of_rows,
-    with_dense,
 )
-from tf_pfor.api.options import Options
-from tf_pfor.api.progress import check_progress
+from tf_pfor.api.options import Job, Options
 from tf_pfor.api.replicas import Strategy, checked_strategy, run_distributed
-from tf_pfor.api.run import Job, run
+from tf_pfor.api.run import run
 from tf_pfor.core import nests
 from tf_pfor.core.axes import check_name
-from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.settings import (
@@ -159,34 +156,60 @@ def vmap(
     )
     name = check_name(axis_name)
     strategy = checked_strategy(strategy, per_replica, jit_compile, is_shown=is_shown)
-    spread = None if strategy is None else (strategy, bool(per_replica))
-    return _make(
-        fn, in_axes, out_axes, axis_size, block, options, name, budget, jit_compile, spread
-    )
+    chosen = Chosen(axis_size, block, budget, name, jit_compile, strategy, bool(per_replica))
+    return _make(fn, in_axes, out_axes, options, chosen)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chosen:
+    """Arguments of ``vmap``, checked, that stay the same for all calls.
+
+    Attributes:
+      axis_size: as for ``vmap``.
+      block: the number of examples to run at once; None for all; "auto" for as many as fit.
+      budget: bytes for "auto".
+      axis_name: the name of the mapped axis, "" for none.
+      jit_compile: as in ``tf.function``.
+      strategy: the strategy whose replicas share the rows; None for none.
+      per_replica: as for ``vmap``.
+    """
+
+    axis_size: int | None
+    block: int | str | None
+    budget: int | None
+    axis_name: str
+    jit_compile: bool | None
+    strategy: Strategy | None
+    per_replica: bool
+
+
+class Mapped(NamedTuple):
+    """The parts of a function that ``vmap`` returned: its arguments, checked."""
+
+    fn: Callable[..., Any]
+    in_axes: Axes
+    out_axes: Axes
+    options: Options
+    chosen: Chosen
+
+
+def mapped_by(function: CompiledFunction) -> Mapped | None:
+    """The parts of a function that ``vmap`` returned; None for other functions."""
+    made = function.made
+    return Mapped(*made.roots, *made.options) if made.make is _make else None
 
 
 def _make(
-    fn: Callable[..., Any],
-    in_axes: Axes,
-    out_axes: Axes,
-    axis_size: int | None,
-    block: int | str | None,
-    options: Options,
-    name: str,
-    budget: int | None,
-    jit_compile: bool | None,
-    spread: tuple[Any, bool] | None = None,
+    fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, options: Options, chosen: Chosen
 ) -> Any:
     """The function that ``vmap`` returns, of checked options."""
-
-    def of_call() -> tuple[Any, ...]:
-        return axis_size, block, options.settings(), name, budget, jit_compile, spread
+    closures, jit_compile = (fn, in_axes, out_axes), chosen.jit_compile
 
     def mapped(*args: Nest, **kwargs: Nest) -> Any:
-        return _map(fn, in_axes, out_axes, args, kwargs, *of_call())
+        return _map(*closures, args, kwargs, options.settings(), chosen)
 
     own: dict[Any, Any] = {}
-    rows = functools.partial(places_of_rows, in_axes) if axis_size is None else None
+    rows = functools.partial(places_of_rows, in_axes) if chosen.axis_size is None else None
 
     @functools.cache  # a tf.function is dear to make, and seldom needed
     def compiled(_: Defaults) -> Any:
@@ -198,11 +221,11 @@ def _make(
         if tf.executing_eagerly() and options.progress:
             return mapped(*args, **kwargs)
         if tf.executing_eagerly():
-            closures = (fn, in_axes, out_axes)
+            of_call = options.settings(), chosen
             eager = EagerCall(
-                _map, closures, (args, kwargs), of_call(), jit_compile, own, noted, rows
+                _map, closures, (args, kwargs), of_call, jit_compile, own, noted, rows
             )
-            result = eager() if spread is None else UNCACHED
+            result = eager() if chosen.strategy is None else UNCACHED
             if result is not UNCACHED:
                 return result
             if not jit_compile and _tf.may_record_gradients() and eager.holds_tape():
@@ -213,8 +236,7 @@ def _make(
                 return compiled(current())(*args, **kwargs)
         return mapped(*args, **kwargs)
 
-    given = (axis_size, block, options, name, budget, jit_compile, spread)
-    made = Transformed(_make, (fn, in_axes, out_axes), given)
+    made = Transformed(_make, closures, (options, chosen))
     called = f"vmap_{getattr(fn, '__name__', type(fn).__name__)}"
     return CompiledFunction(call, mapped, made, called, jit_compile)
 
@@ -225,108 +247,55 @@ def _map(
     out_axes: Axes,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    axis_size: int | None,
-    block: int | str | None,
     settings: Settings,
-    axis_name: str,
-    budget: int | None,
-    jit_compile: bool | None,
-    spread: tuple[Any, bool] | None = None,
+    chosen: Chosen,
 ) -> Any:
     """One call of a mapped function, in the graph being built."""
-    if jit_compile:
+    if chosen.jit_compile:
         _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
     if has_pushed_rows((args, kwargs)):
-        options = (axis_size, block, settings, axis_name, budget, jit_compile, spread)
         return called_with(
-            (args, kwargs), lambda a: _map(fn, in_axes, out_axes, a[0], a[1], *options)
+            (args, kwargs), lambda a: _map(fn, in_axes, out_axes, a[0], a[1], settings, chosen)
         )
-    found = (
-        None
-        if spread is not None
-        else _gradients_of_rows(
-            fn, in_axes, out_axes, args, kwargs, axis_size, block, settings, axis_name, budget
-        )
-    )
-    if found is not None:
-        return found
+    gradient = vars(fn).get("row_gradient") if isinstance(fn, CompiledFunction) else None
+    if gradient is not None and not kwargs and out_axes == 0:
+        found = _gradients_of_rows(gradient, in_axes, args, settings, chosen)
+        if found is not None:
+            return found
     one, elements, n = elements_of(
-        fn, args, kwargs, in_axes, axis_size, in_blocks=block is not None
+        fn, args, kwargs, in_axes, chosen.axis_size, in_blocks=chosen.block is not None
     )
-    job = Job(one, settings, block, out_axes=out_axes, axis_name=axis_name, budget=budget)
-    if spread is not None:
-        strategy, per_replica = spread
-        return run_distributed(strategy, job, elements, n, per_replica=per_replica)
-    return run(job, elements, n)
-
-
-def elements_of(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    in_axes: Axes,
-    axis_size: int | None,
-    *,
-    in_blocks: bool = False,
-) -> tuple[Callable[..., Any], list[Element], Dim]:
-    """``fn`` as a function of flat tensors of one example, its elements, and their number."""
-    one, args = with_dense(fn, args, in_axes, in_blocks=in_blocks)
-    plan = Plan(args, kwargs, in_axes, axis_size)
-    return nests.named_as(plan.of_rows(one), fn), plan.elements, plan.n
-
-
-class Mapped(NamedTuple):
-    """The parts of a function that ``vmap`` returned: its arguments, checked."""
-
-    fn: Callable[..., Any]
-    in_axes: Axes
-    out_axes: Axes
-    axis_size: int | None
-    block: int | str | None
-    options: Options
-    name: str
-    budget: int | None
-    jit_compile: bool | None
-    spread: tuple[Any, bool] | None
-
-
-def mapped_by(function: CompiledFunction) -> Mapped | None:
-    """The parts of a function that ``vmap`` returned; None for other functions."""
-    made = function.made
-    return Mapped(*made.roots, *made.options) if made.make is _make else None
+    job = Job(
+        one,
+        settings,
+        chosen.block,
+        out_axes=out_axes,
+        axis_name=chosen.axis_name,
+        budget=chosen.budget,
+    )
+    if chosen.strategy is None:
+        return run(job, elements, n)
+    return run_distributed(chosen.strategy, job, elements, n, per_replica=chosen.per_replica)
 
 
 def _gradients_of_rows(
-    fn: Callable[..., Any],
-    in_axes: Axes,
-    out_axes: Axes,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    axis_size: int | None,
-    block: int | str | None,
-    settings: Settings,
-    axis_name: str,
-    budget: int | None,
+    gradient: Any, in_axes: Axes, args: tuple[Any, ...], settings: Settings, chosen: Chosen
 ) -> Any:
     """Derivatives of one number for each row, as derivatives of the sum (``row_gradients``).
 
     They are None where a tape watches, which would not see that its loops are differentiated.
     """
-    of = vars(fn).get("row_gradient") if isinstance(fn, CompiledFunction) else None
     graph = tf.compat.v1.get_default_graph()
     axes = list(in_axes) if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
-    if of is None or kwargs or block is not None or axis_name or out_axes != 0:
+    if chosen.block is not None or chosen.axis_name or chosen.strategy is not None:
         return None
     if len(axes) != len(args) or not all(axis is None or axis == 0 for axis in axes):
         return None
     if _tf.in_xla_context(graph) or _tf.in_body(graph) or _tf.may_record_gradients():
         return None
-    return of.of_rows(
-        lambda one, given: _map(
-            one, in_axes, 0, given, {}, axis_size, None, settings, "", budget, None
-        ),
-        args,
-        axes,
+    plain = dataclasses.replace(chosen, jit_compile=None)
+    return gradient.of_rows(
+        lambda one, given: _map(one, in_axes, 0, given, {}, settings, plain), args, axes
     )
 
 

@@ -3,7 +3,7 @@
 A collective is called for one example and combines the values of all examples. While the body is
 traced, a collective is one op, which fails when it is run. An attribute of the op says which
 collective it is. The walker of the loop that the op names puts the real ops in its place
-(``converters/control_flow/_collectives.py``).
+(``converters/math/_collectives.py``).
 
 A gradient that is taken inside the body, of one example's result by its input, is the gradient of
 the sum over all examples. JAX defines it so, too. So the gradient of ``psum`` is the ``psum`` of

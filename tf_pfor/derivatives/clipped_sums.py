@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from tf_pfor.api import composites
 from tf_pfor.api.blocks import followed_by, in_turn, join, readable, several
+from tf_pfor.api.bodies import convert_body
 from tf_pfor.api.inputs import Element, mapped, stand_ins, with_mapped
 from tf_pfor.api.mapped_arguments import Plan
-from tf_pfor.api.run import convert_body
 from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis
 from tf_pfor.core.emit import Dim, salted

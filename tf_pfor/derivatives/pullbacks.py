@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.api.inputs import Element
-from tf_pfor.api.run import Job, run
+from tf_pfor.api.options import Job
+from tf_pfor.api.run import run
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.nests import Nest

@@ -18,7 +18,7 @@ from tf_pfor.core.nests import Nest
 from tf_pfor.core.registry import Outcome
 from tf_pfor.frontends import inputs as described
 from tf_pfor.frontends.inputs import Input
-from tf_pfor.reports.check import is_close
+from tf_pfor.reports.both_ways import is_close
 
 _CALLS, _SECONDS = 25, 2.0  # of one way: as many calls as take so long, at most so many
 

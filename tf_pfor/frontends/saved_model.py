@@ -25,7 +25,7 @@ from tf_pfor.core.settings import Fallback
 from tf_pfor.frontends import inputs as described
 from tf_pfor.frontends.inputs import LENGTHS, Input
 from tf_pfor.frontends.signatures import Batched, Row, name_of, served_name, text_of
-from tf_pfor.reports.check import is_close
+from tf_pfor.reports.both_ways import is_close
 from tf_pfor.reports.report import Report
 from tf_pfor.reports.subjects import Subject, subject_of
 

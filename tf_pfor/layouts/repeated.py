@@ -8,13 +8,14 @@ other ops ``RepeatedList.standard`` makes the list.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.stacked_lists import ListRows, StackedList
 from tf_pfor.core.values import Cell, Gather, Hold, Layout, Rows, Value, dims, is_static
@@ -67,15 +68,10 @@ class RepeatedList(Value):
         return RepeatedList.of(self.item.seen_from(graph), self.count.seen_from(graph))
 
 
-def convert(op: tf.Operation, inputs: Mapping[str, Any], emit: Emitter) -> list[Value] | None:
-    """The results of an op that reads such a list; None if it needs ``standard``.
-
-    Args:
-      op: the op of the body.
-      inputs: its inputs.
-      emit: adds ops to the vectorized graph.
-    """
-    given = next(iter(inputs.values()))
+def convert(call: Call) -> list[Value] | None:
+    """The results of an op that reads such a list; None if it needs ``standard``."""
+    op, emit = call.op, call.emit
+    given = next(iter(call.inputs.values()), None)
     if not isinstance(given, RepeatedList):
         return None
     if op.type == "Identity":

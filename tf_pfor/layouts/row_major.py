@@ -15,13 +15,14 @@ know.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim, Emitter
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.pending import Packed
@@ -40,9 +41,7 @@ from tf_pfor.core.values import (
     known_dims,
 )
 from tf_pfor.layouts import repeated
-from tf_pfor.layouts.row_reads import Find, item_read
-
-Tile = Callable[[Value], Value]
+from tf_pfor.layouts.row_reads import item_read
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -240,35 +239,25 @@ def of_halves(first: tf.Tensor, rest: tf.Tensor, emit: Emitter) -> tf.Tensor:
 # ---------------------------------------------------------------------------
 
 
-def convert(
-    op: tf.Operation, inputs: Mapping[str, Any], loop: Loop, emit: Emitter, tile: Tile, find: Find
-) -> list[Value] | None:
-    """The results of an op whose first input is stored by row; None if it needs ``standard``.
-
-    Args:
-      op: the op of the body.
-      inputs: its inputs.
-      loop: the loop at hand.
-      emit: adds ops to the vectorized graph.
-      tile: stacks an invariant value.
-      find: finds the value of a tensor of the body.
-    """
-    found = repeated.convert(op, inputs, emit)
-    if found is not None:
+def convert(call: Call) -> list[Value] | None:
+    """The results of an op whose first input is stored by row; None if it needs ``standard``."""
+    op, emit = call.op, call.emit
+    inputs: Mapping[str, Any] = call.inputs
+    found = repeated.convert(call)
+    x, *others = [*inputs.values()] or [None]
+    if found is not None or not isinstance(x, RowMajorList):
         return found
-    x, *others = inputs.values()
-    if not isinstance(x, RowMajorList):
-        return None
     if any(isinstance(v, (list, RowMajorList)) for v in others):
         return None
     if op.type == "Identity":
         return [x]
     if op.type == "TensorListLength":
         return [Value.unstacked(emit.as_tensor(x.items.count))]
-    access = _Access(x, loop, emit)
+    access = _Access(x, call.loop, emit)
     index = inputs.get("index", inputs.get("indices"))
     if _is_write(op):
-        item = tile(inputs.get("item", inputs.get("updates", inputs.get("tensor"))))
+        item = inputs.get("item", inputs.get("updates", inputs.get("tensor")))
+        item = call.walker.tile(item)
         return [access.write(index, item, is_column=op.type == "TensorScatterUpdate")]
     if _read_index(op) is None:
         return None
@@ -277,7 +266,7 @@ def convert(
     wanted = item_read(op)
     assert wanted is not None
     if isinstance(wanted.index, tf.Tensor):
-        index = find(wanted.index)
+        index = call.value_of(wanted.index)
     else:
         constant = np.asarray(wanted.index, np.int32)
         index = Value.unstacked(emit.constant(constant), constant=constant)

@@ -8,7 +8,7 @@ becomes a read of a list of the x[:, t]. The gradient of a slice is as large as 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,10 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf._strided_slices import Item, items, spec_of
+from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.pending import Packed
 from tf_pfor.core.values import Cell, RowSource, Stacked, Unstacked, Value, dims
-
-Find = Callable[[tf.Tensor], Value | None]
 
 
 def steps_of(value: Value, emit: Emitter) -> Cell | None:
@@ -38,8 +37,9 @@ def steps_of(value: Value, emit: Emitter) -> Cell | None:
     return Cell(None, make)
 
 
-def fuse(op: tf.Operation, inputs: Mapping[str, Any], emit: Emitter, find: Find) -> Value | None:
-    """The read ``op`` of one element of a lazily gathered value, or None if it is none."""
+def fuse(call: Call) -> Value | None:
+    """A read of one element of a lazily gathered value; None for any other op."""
+    op, emit, inputs = call.op, call.emit, call.inputs
     x = inputs.get("input") if op.type == "StridedSlice" else inputs.get("params")
     if not isinstance(x, Stacked):
         return None
@@ -50,7 +50,7 @@ def fuse(op: tf.Operation, inputs: Mapping[str, Any], emit: Emitter, find: Find)
     if (x.cell.is_made and x.source.rows is not None) or not x.inner_shape:
         return None
     wanted = item_read(op) if op.type == "StridedSlice" else None
-    index = _gather_index(op, inputs) if wanted is None else _index_value(wanted, op, find)
+    index = _gather_index(op, inputs) if wanted is None else _index_value(wanted, call)
     if index is None or index.inner_shape != () or not index.is_tensor:
         return None
     read = _read(x, x.source, index, emit)
@@ -125,10 +125,10 @@ def _gather_index(op: tf.Operation, inputs: Mapping[str, Any]) -> Value | None:
     return inputs["indices"] if axis is not None and int(axis) == 0 else None
 
 
-def _index_value(read: ItemRead, op: tf.Operation, find: Find) -> Value | None:
+def _index_value(read: ItemRead, call: Call) -> Value | None:
     if isinstance(read.index, tf.Tensor):
-        return find(read.index)
-    dtype = op.inputs[1].dtype
+        return call.value_of(read.index)
+    dtype = call.op.inputs[1].dtype
     return Unstacked(Cell(None), (), dtype, np.asarray(read.index, dtype.as_numpy_dtype))
 
 

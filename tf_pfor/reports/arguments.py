@@ -1,27 +1,67 @@
-"""The arguments that ``explain`` and ``check`` take, as a body of flat tensors and its elements."""
+"""The arguments that ``explain`` and ``check`` take, as a traced body and its elements."""
 
 from __future__ import annotations
 
+import dataclasses
 import numbers
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.api import checks, composites
 from tf_pfor.api.inputs import Element
-from tf_pfor.api.mapped_arguments import Axes
-from tf_pfor.api.vmap import elements_of
+from tf_pfor.api.mapped_arguments import Axes, elements_of
 from tf_pfor.core import nests
+from tf_pfor.core.axes import Axis
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.nests import Nest
 from tf_pfor.reports.subjects import Subject
+from tf_pfor.tracing.trace import Body, trace
 from tf_pfor.tracing.user_code import arguments_of, autographed
 
 
-def arguments(
+@dataclasses.dataclass(frozen=True, slots=True)
+class Traced:
+    """A body that was traced, and its elements.
+
+    Attributes:
+      name: the user's name of the function.
+      body: the body.
+      elements: the elements of its placeholders.
+      n: the number of iterations.
+      known_n: the same as an int, None if it is known only at run time.
+    """
+
+    name: str
+    body: Body
+    elements: Sequence[Element]
+    n: Dim
+    known_n: int | None
+
+
+def traced_of(subject: Subject, make: Callable[[Any], Any]) -> Traced:
+    """Traces what is to be explained; ``make`` makes a tensor of each leaf of the elements."""
+    body_fn, elements, n = _arguments(subject, make)
+    known = n if isinstance(n, int) else _tf.static_value(n)
+    size = None if known is None else int(known)
+    axis = Axis(subject.axis_name, size)
+    body = trace(composites.by_parts(body_fn), [e.spec for e in elements], axis=axis)
+    return Traced(_name_of(subject.fn), body, elements, n, size)
+
+
+def _name_of(fn: object) -> str:
+    """The user's name of a function; TensorFlow calls f ``__inference_f_123``, in bytes."""
+    name = getattr(fn, "__qualname__", getattr(fn, "name", type(fn).__name__))
+    name = name.decode() if isinstance(name, bytes) else str(name)
+    return re.sub(r"^__inference_(.+)_\d+$", r"\1", name).split("<locals>.")[-1]
+
+
+def _arguments(
     subject: Subject, make: Callable[[Any], Any]
 ) -> tuple[Callable[..., Any], list[Element], Dim]:
     """The body of flat tensors, its elements (``make`` of each leaf of the arguments), n."""

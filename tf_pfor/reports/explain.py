@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import re
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.api import composites
-from tf_pfor.api.inputs import Element
+from tf_pfor.api.bodies import convert_body
 from tf_pfor.api.mapped_arguments import Axes
-from tf_pfor.api.options import Options
-from tf_pfor.api.run import convert_body
-from tf_pfor.core.axes import Axis, check_name
-from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.report import Recorder
 from tf_pfor.core.settings import Fallback, OutShapes, Randomness, Settings, WhileStrategy
 from tf_pfor.reports import body_graph
-from tf_pfor.reports.arguments import arguments, placeholder_like
+from tf_pfor.reports.arguments import Traced, placeholder_like, traced_of
 from tf_pfor.reports.report import Report, emitted_by, records
 from tf_pfor.reports.source_lines import lines_of
 from tf_pfor.reports.subjects import Subject, subject_of
-from tf_pfor.tracing.trace import Body, trace
 
 
 @tf.autograph.experimental.do_not_convert
@@ -89,44 +79,14 @@ def explain(
     >>> report.n, report.totals["looped"], report.totals["rejected"]
     (8, 0, 0)
     """
-    options = Options.of(fallback, randomness, while_strategy, out_shapes)
-    given = Subject(fn, args, in_axes, axis_size, check_name(axis_name), options)
-    subject = subject_of(fn, given)
+    options = (fallback, randomness, while_strategy, out_shapes)
+    subject = subject_of(fn, Subject.of(fn, args, in_axes, axis_size, axis_name, options))
     if isinstance(subject, Report):
         return subject
     scratch = _tf.FuncGraph("explain")
     with scratch.as_default():
         traced = traced_of(subject, placeholder_like)
         return report_of(traced, subject.options.settings())
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Traced:
-    """A body that was traced, and its elements.
-
-    Attributes:
-      name: the user's name of the function.
-      body: the body.
-      elements: the elements of its placeholders.
-      n: the number of iterations.
-      known_n: the same as an int, None if it is known only at run time.
-    """
-
-    name: str
-    body: Body
-    elements: Sequence[Element]
-    n: Dim
-    known_n: int | None
-
-
-def traced_of(subject: Subject, make: Callable[[Any], Any]) -> Traced:
-    """Traces what is to be explained; ``make`` makes a tensor of each leaf of the elements."""
-    body_fn, elements, n = arguments(subject, make)
-    known = n if isinstance(n, int) else _tf.static_value(n)
-    size = None if known is None else int(known)
-    axis = Axis(subject.axis_name, size)
-    body = trace(composites.by_parts(body_fn), [e.spec for e in elements], axis=axis)
-    return Traced(name_of(subject.fn), body, elements, n, size)
 
 
 def report_of(traced: Traced, settings: Settings) -> Report:
@@ -148,10 +108,3 @@ def report_of(traced: Traced, settings: Settings) -> Report:
         lines=lines_of(recorder, traced.known_n),
         graphs=body_graph.graphs(traced.body, recorder),
     )
-
-
-def name_of(fn: object) -> str:
-    """The user's name of a function; TensorFlow calls f ``__inference_f_123``, in bytes."""
-    name = getattr(fn, "__qualname__", getattr(fn, "name", type(fn).__name__))
-    name = name.decode() if isinstance(name, bytes) else str(name)
-    return re.sub(r"^__inference_(.+)_\d+$", r"\1", name).split("<locals>.")[-1]

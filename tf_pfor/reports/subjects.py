@@ -12,6 +12,7 @@ from typing import Any
 from tf_pfor.api import signature_elements
 from tf_pfor.api.options import Options
 from tf_pfor.api.vmap import Axes, mapped_by
+from tf_pfor.core.axes import check_name
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.reports.report import Report
 from tf_pfor.tracing.compiled_function import CompiledFunction, method_of
@@ -36,6 +37,19 @@ class Subject:
     axis_size: int | None
     axis_name: str
     options: Options
+
+    @classmethod
+    def of(
+        cls,
+        fn: object,
+        args: tuple[Any, ...],
+        in_axes: Axes,
+        axis_size: int | None,
+        axis_name: str | None,
+        options: tuple[Any, ...],
+    ) -> Subject:
+        """The subject of a call, with arguments of ``Options.of``; the options are checked."""
+        return cls(fn, args, in_axes, axis_size, check_name(axis_name), Options.of(*options))
 
     def mapped_as(
         self, fn: Any, args: tuple[Any, ...], axis_name: str, options: Options, **changes: Any
@@ -84,9 +98,8 @@ def _of_compiled(fn: CompiledFunction, given: Subject) -> Subject | Report:
     args = given.args or _of_last_call(fn)
     axes = known.in_axes
     in_axes = axes if isinstance(axes, (list, tuple)) else (axes,) * len(args)
-    return given.mapped_as(
-        known.fn, args, known.name, known.options, in_axes=in_axes, axis_size=known.axis_size
-    )
+    chosen = {"in_axes": in_axes, "axis_size": known.chosen.axis_size}
+    return given.mapped_as(known.fn, args, known.chosen.axis_name, known.options, **chosen)
 
 
 def _of_last_call(fn: CompiledFunction) -> tuple[Any, ...]:

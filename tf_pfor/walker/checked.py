@@ -1,19 +1,28 @@
-"""The results of a converter, checked against the dtypes and shapes of the body's trace."""
+"""The results of an op, checked against the dtypes and shapes of the body's trace; or refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
 from tf_pfor import _tf
 from tf_pfor.core.call import Call
+from tf_pfor.core.conversion import Conversion, Failed
 from tf_pfor.core.errors import ConversionError
 from tf_pfor.core.matching import check_attrs
-from tf_pfor.core.registry import REGISTRY, Rule
+from tf_pfor.core.registry import REGISTRY, Outcome, Rule
 from tf_pfor.core.values import Shape, Value, dims, folded_form, merge
 
 # Which factors of a product are gradients, and counts of results: no result depends on these.
 _HINTS = frozenset({"grad_a", "grad_b", "grad_x", "grad_y", "num_split"})
+
+
+def rejected(op: tf.Operation, walker: Conversion, reason: str) -> Failed:
+    """The failure of an op that cannot be converted; reports say why."""
+    walker.recorder.add(op, Outcome.REJECTED, reason)
+    return Failed()
 
 
 def checked(call: Call, rule: Rule | None, returned: Any) -> list[Value]:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core.call import Call
-from tf_pfor.core.conversion import Conversion, Inputs
+from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.regions import key
@@ -18,7 +18,7 @@ from tf_pfor.core.registry import REGISTRY, Outcome
 from tf_pfor.core.values import Results, Value, dims, is_static
 from tf_pfor.fallback import uneven_regions
 from tf_pfor.layouts.csr_rows import READERS, CsrRows
-from tf_pfor.layouts.ragged import Ragged, RowSizes, is_ragged
+from tf_pfor.layouts.ragged import Ragged, RowSizes, differ_in_shape, is_ragged
 from tf_pfor.layouts.ragged_rules import (
     BY_KERNEL,
     LARGE,
@@ -32,7 +32,7 @@ from tf_pfor.layouts.ragged_rules import (
 )
 from tf_pfor.layouts.repeated import RepeatedList
 from tf_pfor.layouts.row_shapes import dense_of_known_shape
-from tf_pfor.walker.checked import check_attrs_of_rows, checked
+from tf_pfor.walker.checked import check_attrs_of_rows, checked, rejected
 
 _UNDER_XLA = (
     "under jit_compile a slice has one length: a window x[k:k + 3] must begin inside of the "
@@ -41,36 +41,41 @@ _UNDER_XLA = (
 )
 
 
-def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
-    """The results of an op, some of whose inputs are ragged.
-
-    Args:
-      op: the op.
-      inputs: its inputs.
-      walker: the walker that converts it.
+def convert(call: Call) -> Results | None:
+    """The results of an op that reads rows of different shapes, or numbers of such rows.
 
     Returns:
       None for an op that reads shapes only and has no rule for them: numbers like any others.
+
+    Raises:
+      CannotVectorize: if it has no rule for such rows.
     """
-    reason = "it has no rule for rows of different shapes"
-    has_rows = any(is_ragged(v) for v in Call(op, inputs, walker).flat_inputs())
-    rule = rule_of(op.type) if has_rows or op.type in OF_SHAPES else None
+    values = call.flat_inputs()
+    if call.op_type in TAKERS or not differ_in_shape(values):
+        return None
+    has_rows = any(map(is_ragged, values))
+    rule = rule_of(call.op_type) if has_rows or call.op_type in OF_SHAPES else None
     if rule is not None:
         try:
-            return _applied(rule, op, inputs, walker)
-        except CannotVectorize as why:
-            reason = str(why)
-    if not has_rows:
-        return None
-    return walker.fall_back(op, inputs, reason)
+            return _applied(rule, call)
+        except CannotVectorize:
+            if has_rows:
+                raise
+    if has_rows:
+        raise CannotVectorize("it has no rule for rows of different shapes")
+    return None
 
 
-def known_forms(op: tf.Operation, values: Sequence[Value], emit: Emitter) -> list[Value]:
+def known_forms(op: tf.Operation, values: Sequence[Value], emit: Emitter) -> Sequence[Value]:
     """The inputs of an op, those in standard form whose layout its rules do not take.
+
+    They are the same sequence if the rules take all of them.
 
     Raises:
       CannotVectorize: if one has no standard form.
     """
+    if all(v.is_standard or is_ragged(v) for v in values):
+        return values
     if op.type in (*_tf.CALLS, *_tf.LOOPS):
         kept = (Ragged, RepeatedList)
     else:
@@ -79,21 +84,16 @@ def known_forms(op: tf.Operation, values: Sequence[Value], emit: Emitter) -> lis
 
 
 def from_source(
-    op: tf.Operation,
-    inputs: Inputs,
-    walker: Conversion,
-    reason: str,
-    otherwise: Callable[..., Any] | None,
+    call: Call, reason: str, otherwise: Callable[..., Any] | None
 ) -> tuple[Results | None, str]:
     """The results, without a loop, of an op whose results differ in shape; else why it loops.
 
     Args:
-      op: the op, which no rule takes.
-      inputs: its inputs.
-      walker: the walker that converts it.
+      call: the op, which no rule takes.
       reason: the reason why no rule takes it.
       otherwise: for a ``PastEdge``: makes a result of one shape, checked at run time.
     """
+    op, walker = call.op, call.walker
     missing: list[tf.Operation] = []
 
     def ragged() -> Results | None:
@@ -102,7 +102,7 @@ def from_source(
             return None
         members, uneven, _ = uneven_regions.spread(op, walker, in_loop=False)
         others = [o for o in members - {op} if any(key(t) in uneven for t in o.inputs)]
-        rows = [v.inner_shape for v in Call(op, inputs, walker).flat_inputs()]
+        rows = [v.inner_shape for v in call.flat_inputs()]
         largest = max((math.prod(r) for r in rows if r is not None and is_static(r)), default=0)
         if otherwise is not None and (not members or _leaves(members, uneven, walker)):
             return None  # a window of one length, dense
@@ -116,11 +116,11 @@ def from_source(
             missing.append(min(without, key=lambda o: o.name))
             return None
         try:
-            return _applied(rule, op, inputs, walker)
+            return _applied(rule, call)
         except CannotVectorize:
             return None
 
-    if any(is_ragged(v) for v in Call(op, inputs, walker).flat_inputs()):
+    if any(is_ragged(v) for v in call.flat_inputs()):
         return None, reason
     results = ragged()
     if results is not None:
@@ -134,11 +134,10 @@ def from_source(
         reason += f"; {o.type} ({where}), which reads it, has no rule for rows of different shapes"
     is_unknown = op.type == "StridedSlice" and not is_static(dims(op.outputs[0]))
     if is_unknown and _tf.in_xla_context(walker.emit.graph):
-        walker.recorder.add(op, Outcome.REJECTED, f"{reason}; {_UNDER_XLA}")
-        raise walker.Failed
+        raise rejected(op, walker, f"{reason}; {_UNDER_XLA}")
     if otherwise is None:
         return None, reason
-    results = checked(Call(op, inputs, walker), None, otherwise())
+    results = checked(call, None, otherwise())
     walker.recorder.add(op, Outcome.VECTORIZED, "checked when it runs: it is inside of the tensor")
     return results, reason
 
@@ -158,11 +157,11 @@ def _is_cut(op: tf.Operation, others: Iterable[tf.Operation]) -> bool:
     )
 
 
-def _applied(rule: Rule, op: tf.Operation, inputs: Inputs, walker: Conversion) -> Results:
-    call, graph = Call(op, inputs, walker), walker.emit.graph
+def _applied(rule: Rule, call: Call) -> Results:
+    op, walker, graph = call.op, call.walker, call.emit.graph
     before = len(graph.get_operations())
     with graph.as_default():
-        results = checked(call, None, rule(call, *inputs.values()))
+        results = checked(call, None, rule(call, *call.inputs.values()))
         if op.type not in ROW_KERNELS:  # which run as they are
             check_attrs_of_rows(call, rule)
         if not _tf.in_xla_context(graph):

@@ -8,34 +8,27 @@ needs are never converted, and custom gradients can ask for more later.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs, _stacks
-from tf_pfor.core import matching, ranges, regions
-from tf_pfor.core.accesses import changes_what_it_reads
-from tf_pfor.core.call import Call
+from tf_pfor.core import ranges, regions
 from tf_pfor.core.conversion import Cut, Failed, Inputs
-from tf_pfor.core.emit import Emitter, folded
-from tf_pfor.core.errors import CannotVectorize, Refused
+from tf_pfor.core.emit import Emitter
+from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.late_gradients import Continued, CustomGradient
 from tf_pfor.core.loop import Loop
-from tf_pfor.core.registry import REGISTRY, Outcome, Rule
 from tf_pfor.core.report import Recorder
 from tf_pfor.core.settings import Settings
 from tf_pfor.core.stacked_lists import StackedList
 from tf_pfor.core.values import Results, Unstacked, Value, dims
-from tf_pfor.fallback import nested_maps, ordered_updates, row_loop, uneven_regions
-from tf_pfor.fallback.randomness import draws, why_not_drawn
-from tf_pfor.layouts import row_major, row_reads
-from tf_pfor.layouts.list_handles import only_passes_lists
-from tf_pfor.layouts.ragged import differ_in_shape, is_ragged
-from tf_pfor.layouts.ragged_rules import TAKERS
-from tf_pfor.walker import contracts, ragged_ops
-from tf_pfor.walker.checked import checked, shaped
+from tf_pfor.fallback import nested_maps, ordered_updates
+from tf_pfor.walker import by_loop, contracts
+from tf_pfor.walker.checked import rejected
+from tf_pfor.walker.lowerings import lowered
 
 
 class Walker:
@@ -77,7 +70,7 @@ class Walker:
 
     def bind(self, tensor: tf.Tensor, value: Value) -> None:
         """Says what a tensor of the body (a placeholder) is in the vectorized graph."""
-        self._hold(tensor, value, is_given=True)
+        self.hold(tensor, value, is_given=True)
         self._done.setdefault(tensor.op, [])
 
     def take_over(self, cut: Cut, value: Value) -> None:
@@ -247,8 +240,9 @@ class Walker:
             self._check_told(ordered_updates.read_by(op, self))
             with self._placed(op) if op.control_inputs or op.device else contextlib.nullcontext():
                 results, made = self._results(op)
-        except Failed:
-            self._failed.add(op)
+        except Failed as why:
+            self._failed.update([op, *why.args])
+            self._done.update({o: [] for o in why.args if o not in self._done})
             self._done[op] = []
             return
         finally:
@@ -257,9 +251,9 @@ class Walker:
         self._done[op] = made
         for tensor, value in zip(op.outputs, results):
             if value is not None:
-                self._hold(tensor, value)
+                self.hold(tensor, value)
 
-    def _hold(self, tensor: tf.Tensor, value: Value, *, is_given: bool = False) -> None:
+    def hold(self, tensor: tf.Tensor, value: Value, *, is_given: bool = False) -> None:
         """Keeps what a tensor has become; in tests, its layout's contract is checked."""
         if contracts.ARE_CHECKED:
             graph = None if is_given else self.emit.graph
@@ -285,58 +279,11 @@ class Walker:
         schema = _tf.schema(op.type)
         if schema is None:
             return self._legacy_call(op)
-        if op.type == "Const":
-            return [self._constant(op, _tf.static_value(op.outputs[0]))], []
+        made = by_loop.in_order(op, self)
+        if made is not None:
+            return made
         values = [self._values.get(_key(t)) or _unread(t) for t in op.inputs]
-        if matching.may_be_folded(op) and not schema.is_stateful:
-            known = self.bounds.constant(op.outputs[0])
-            known = folded(op, values) if known is None else known
-            if known is not None:
-                return [self._constant(op, known)], []
-        inputs = matching.group(op, schema, values)
-        group, mark = ordered_updates.group_of(op, self), len(self.emit.operations)
-        if group is None and differ_in_shape(values) and op.type not in TAKERS:
-            found = ragged_ops.convert(op, inputs, self)
-            if found is not None:
-                return found, self.emit.operations[mark:]
-        if not all(v.is_standard or is_ragged(v) for v in values):
-            found = self._by_row(op, inputs)
-            if found is not None:
-                return found, self.emit.operations[mark:]
-            try:
-                values = ragged_ops.known_forms(op, values, self.emit)
-            except CannotVectorize as why:
-                return self.fall_back(op, inputs, str(why)), self.emit.operations[mark:]
-            inputs = matching.group(op, schema, values)
-        stacked = frozenset(name for name, v in inputs.items() if matching.any_stacked(v))
-        if self.settings.randomness != "different" and draws(op):
-            why = why_not_drawn(self, stacked)
-            if why:
-                raise self._rejected(op, why)
-            if _tf.draws_randomly(op.type):
-                mark = len(self.emit.operations)
-                return self._keep(op, inputs), self.emit.operations[mark:]
-        rules = REGISTRY.find(op.type, stacked)
-        # What others may have to wait for: the ops that this one becomes.
-        watch = schema.is_stateful or not op.outputs
-        before = len(self.emit.graph.get_operations()) if watch else 0
-        mark = len(self.emit.operations)
-        fused = self._read_row(op, inputs) if stacked else None
-        if group is not None:
-            return self._in_order(op, group)
-        if fused is not None:
-            results = fused
-        elif not stacked and not schema.is_stateful and not rules:
-            results = self._keep(op, inputs)
-        elif stacked and only_passes_lists(op, schema, Call(op, inputs, self).flat_inputs()):
-            self.recorder.add(op, Outcome.VECTORIZED)
-            made = Call(op, inputs, self).rebuild()
-            results = [StackedList.of(t) for t in (made if isinstance(made, list) else [made])]
-        else:
-            results = self._apply(op, inputs, stacked, rules)
-        if watch:
-            return results, self.emit.graph.get_operations()[before:]
-        return results, self.emit.operations[mark:]
+        return lowered(op, schema, values, self)
 
     def _check_told(self, tensors: Iterable[tf.Tensor]) -> None:
         """Rejects what a loop over rows kept to itself, and may not run again."""
@@ -344,143 +291,16 @@ class Walker:
             if op in self._failed:
                 raise Failed
             why = "a gradient reads its result, which its sequential loop did not keep"
-            raise self._rejected(op, f"{why}; another run may give another result")
+            raise rejected(op, self, f"{why}; another run may give another result")
 
     def _legacy_call(self, op: tf.Operation) -> tuple[list[Value], list[tf.Operation]]:
         """An op whose type is the name of a function of the graph: a call of TensorFlow 1."""
         if _tf.find_function(op.graph, op.type) is None:
-            raise self._rejected(op, "its op type is not known to this TensorFlow")
+            raise rejected(op, self, "its op type is not known to this TensorFlow")
         before = len(self.emit.graph.get_operations())
         args = [self._values[_key(t)] for t in op.inputs]
         results = self.convert_function(op, op.type, args)
         return results, self.emit.graph.get_operations()[before:]
-
-    def _constant(self, op: tf.Operation, array: object) -> Value:
-        """A constant of the body: emitted when somebody reads it, one for each value."""
-        tensor = op.outputs[0]
-        self.recorder.add(op, Outcome.KEPT)
-        if array is None:
-            return self._keep(op, {})[0]
-        return Unstacked.deferred(
-            lambda: self.emit.constant(array, tensor.dtype),
-            dims(tensor),
-            tensor.dtype,
-            known=array,
-        )
-
-    def _by_row(self, op: tf.Operation, inputs: Inputs) -> list[Value] | None:
-        """The results of a read or a write of items that are stored by row (``row_major``)."""
-        found = row_major.convert(op, inputs, self.loop, self.emit, self.tile, self.value_of)
-        if found is not None:
-            self.recorder.add(op, Outcome.VECTORIZED)
-        return found
-
-    def _read_row(self, op: tf.Operation, inputs: Inputs) -> list[Value] | None:
-        """A read of one element of rows that were not gathered yet (``row_reads``)."""
-        if op.type not in ("GatherV2", "StridedSlice"):
-            return None
-        found = row_reads.fuse(op, inputs, self.emit, self.value_of)
-        if found is None:
-            return None
-        self.recorder.add(op, Outcome.VECTORIZED)
-        return [shaped(Call(op, inputs, self), None, found, dims(op.outputs[0]))]
-
-    def _keep(self, op: tf.Operation, inputs: Inputs) -> list[Value]:
-        """Emits a loop-invariant op as it is."""
-        if op.type != "Const":
-            self.recorder.add(op, Outcome.KEPT)
-        call = Call(op, inputs, self)
-        if matching.is_shape_arithmetic(op):  # emitted only if an emitted op reads it
-            output = op.outputs[0]
-            return [Unstacked.deferred(call.rebuild, dims(output), output.dtype)]
-        made = call.rebuild()
-        outputs = made if isinstance(made, list) else [made]
-        return checked(call, None, [Value.unstacked(t) for t in outputs])
-
-    def _apply(
-        self, op: tf.Operation, inputs: Inputs, stacked: frozenset[str], rules: list[Rule]
-    ) -> Results:
-        """Applies the first rule that can take the op, else the fallback."""
-        reasons: list[str] = []
-        otherwise: Callable[..., Any] | None = None
-        if matching.handle_differs(op, inputs):  # rules and kernels take the first one for all
-            raise self._rejected(op, row_loop.OTHER_HANDLES)
-        for rule in rules:
-            tiling = matching.to_tile(rule, stacked, inputs)
-            try:
-                matching.check_attrs(rule.attrs, op)
-                given = {
-                    name: self._tile_input(v) if name in tiling else v for name, v in inputs.items()
-                }
-                call = Call(op, given, self)
-                results = checked(call, rule, rule.function(call, *given.values()))
-            except Refused as why:
-                nested_maps.check(self)
-                raise self._rejected(op, str(why)) from None
-            except CannotVectorize as why:
-                if str(why) not in reasons:
-                    reasons.append(str(why))
-                otherwise = otherwise or getattr(why, "otherwise", None)
-                continue
-            outcome = rule.outcome
-            if outcome is Outcome.VECTORIZED:
-                if not any(v.is_stacked for v in results) and not stacked:
-                    outcome = Outcome.KEPT
-                elif tiling:
-                    outcome = Outcome.TILED
-            if rule.family != "inline":
-                on_purpose = outcome is Outcome.LOOPED
-                tiled = matching.repeated(tiling) if outcome is Outcome.TILED else ""
-                reason = ("; ".join(reasons) if on_purpose else "") or rule.note or tiled
-                self.recorder.add(op, outcome, reason, on_purpose=on_purpose)
-            return results
-        reason = "; ".join(reasons) or REGISTRY.why_none(op.type, stacked)
-        return self.fall_back(op, inputs, reason, otherwise)
-
-    def fall_back(
-        self,
-        op: tf.Operation,
-        inputs: Inputs,
-        reason: str,
-        otherwise: Callable[..., Any] | None = None,
-    ) -> Results:
-        """The results of an op that no rule takes, for that reason."""
-        results, reason = ragged_ops.from_source(op, inputs, self, reason, otherwise)
-        if results is not None:
-            return results
-        nested_maps.check(self)
-        refusal = row_loop.why_not(op, self.settings.may_loop(op.type))
-        if changes_what_it_reads(op, self.memo):
-            refusal = "it changes a variable by an amount that depends on that variable's value"
-        if refusal:
-            raise self._rejected(op, f"{reason}; {refusal}")
-        try:
-            joined, uneven = uneven_regions.together(op, self)
-            if uneven or len(joined) > 1:
-                why = uneven_regions.reason(joined, uneven, reason)
-                is_cause = bool(uneven) or uneven_regions.has_effects(op)
-                return self.loop_together(op, joined, why, uneven, op if is_cause else None)
-            looped = row_loop.loop_op(op, inputs, self)
-        except uneven_regions.Leaves as why:
-            raise uneven_regions.Leaves(f"{why}: {reason}") from None
-        except CannotVectorize as why:
-            raise self._rejected(op, f"{reason}; {why}") from None
-        expected = row_loop.by_kernel(op, looped, self.emit.graph)
-        self.recorder.add(op, Outcome.LOOPED, reason, on_purpose=expected)
-        return checked(Call(op, inputs, self), None, looped)
-
-    def _in_order(
-        self, first: tf.Operation, group: ordered_updates.Group
-    ) -> tuple[Results, list[tf.Operation]]:
-        try:
-            return ordered_updates.convert(first, group, self)
-        except uneven_regions.Leaves:
-            raise
-        except CannotVectorize as why:
-            failed = self._rejected(first, str(why))
-            self._failed.update(group.ops)  # one error tells the cause of all
-            self._done.update({op: [] for op in group.ops if op not in self._done})
-            raise failed from None
 
     def became(self, operations: Iterable[tf.Operation], made: list[tf.Operation]) -> None:
         """Says what operations that were converted together became."""
@@ -494,38 +314,8 @@ class Walker:
         uneven: Any = (),
         cause: tf.Operation | None = None,
     ) -> Results:
-        """Runs several ops in one sequential loop.
-
-        Args:
-          first: the op that is converted.
-          ops: the ops.
-          reason: why they loop.
-          uneven: the keys of what differs in shape.
-          cause: the op that the warning names; None for each op.
-        """
-        region = regions.Region.read(ops, self, uneven)
-        new = [op for op in ops if op not in self._done]
-        mark = len(self.emit.operations)
-        with self.emit.graph.control_dependencies(self.done(region.waits_for)):
-            given = [self._values[_key(t)] for t in region.inputs]
-            made = row_loop.loop_region(region, given, self) if ops else []
-        for tensor, value in zip(region.outputs, made):
-            self._hold(tensor, shaped(Call(tensor.op, {}, self), None, value, dims(tensor)))
-        for handle in region.handles:
-            source: tf.Tensor | None = handle
-            while source is not None and _key(source) not in self._values:
-                source = regions.handed_on(source)
-            assert source is not None, handle  # else ``row_loop.why_not`` has refused its op
-            self._values[_key(handle)] = self._values[_key(source)]
-        by_kernel = row_loop.by_kernel(first, made, self.emit.graph, region)
-        for op in new:
-            expected = by_kernel or (cause is not None and op is not cause)
-            self.recorder.add(op, Outcome.LOOPED, reason, on_purpose=expected)
-            self._done[op] = self.emit.operations[mark:] if uneven else []
-            if op.type == "Const":  # later ops may share it
-                self._hold(op.outputs[0], self._constant(op, _tf.static_value(op.outputs[0])))
-        self.hide(new, region.hidden(new))
-        return [self._values.get(_key(t)) for t in first.outputs]
+        """Runs several ops in one sequential loop (arguments as of ``Conversion``)."""
+        return by_loop.together(first, ops, self, reason, uneven, cause)
 
     def hide(self, ops: Sequence[tf.Operation], hidden: list[tf.Operation]) -> None:
         """Ops that became a region: if what nobody reads is asked for, it is converted anew."""
@@ -533,28 +323,17 @@ class Walker:
 
     def loop_over_rows(self, op: tf.Operation, inputs: Inputs, **options: bool) -> list[Value]:
         """Runs one op in a sequential loop, for a converter."""
-        uneven_regions.check_alone(op, self)
-        return row_loop.loop_op(op, inputs, self, **options)
+        return by_loop.alone(op, inputs, self, **options)
 
     def loop_again(self, op: tf.Operation, values: Sequence[Value]) -> list[Value]:
         """Runs a fallback loop of the body, and this one around it, as one loop."""
-        made = row_loop.loop_again(op, values, self)
-        why = "it is a sequential loop in the body already"  # of which the map in the body warned
-        self.recorder.add(op, Outcome.LOOPED, why, on_purpose=True)
-        return made
+        return by_loop.again(op, values, self)
 
     def custom_gradient(self, op: tf.Operation, values: Sequence[Value]) -> list[Value]:
         """``values``, with the gradient of one iteration that is registered for ``op``."""
         return CustomGradient(op, values, self).emit()
 
-    def _rejected(self, op: tf.Operation, reason: str) -> Failed:
-        self.recorder.add(op, Outcome.REJECTED, reason)
-        return Failed()
-
     # Tiling ---------------------------------------------------------------
-
-    def _tile_input(self, given: Value | list[Value]) -> Value | list[Value]:
-        return [self.tile(v) for v in given] if isinstance(given, list) else self.tile(given)
 
     def tile(self, value: Value) -> Value:
         """Stacks an invariant value by repeating it, once for all who ask."""

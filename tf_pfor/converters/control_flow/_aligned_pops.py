@@ -37,13 +37,13 @@ from tf_pfor.core.values import Layout, Value, dims, is_static
 from tf_pfor.layouts.repeated import RepeatedList
 
 
-def pops_lists(call: Call, graph: tf.Graph, i: int) -> bool:
+def pops_lists(call: Call, graph: tf.Graph, i: int, given: Value) -> bool:
     """Whether a trip takes the last item out of list ``i``, in one place for all.
 
     Items are lists, or may differ in shape (not under XLA), so that they are not read from one
-    tensor.
+    tensor. Lists of optionals that are not made (``given`` is the list) have no such items.
     """
-    if not pops_only(graph, i):
+    if keeps(given) or not pops_only(graph, i):
         return False
     popped = [o.outputs[1] for o in graph.get_operations() if pops(o, graph.inputs[i])]
     if len(popped) != 1:
@@ -52,9 +52,9 @@ def pops_lists(call: Call, graph: tf.Graph, i: int) -> bool:
     return popped[0].dtype == tf.variant or may_differ
 
 
-def gets_lists(call: Call, graph: tf.Graph, i: int) -> bool:
-    """Whether trips push lists to list ``i``."""
-    if graph.inputs[i].dtype != tf.variant:
+def gets_lists(call: Call, graph: tf.Graph, i: int, given: Value) -> bool:
+    """Whether trips push lists to list ``i``, which is ``given`` before the loop."""
+    if graph.inputs[i].dtype != tf.variant or keeps(given):
         return False
     is_put = is_pushed(graph, i) and pushes(graph, i) > 0
     return is_put and kind_of(call, graph.inputs[i]) == tf.variant

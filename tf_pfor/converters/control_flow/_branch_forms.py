@@ -1,4 +1,4 @@
-"""Results of branches whose shape differs between rows, and the form that hands them on."""
+"""Results of branches: which of them agree, and the form of those that differ in shape."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from tf_pfor.converters.control_flow._subgraphs import (
-    SOME_SIZES,
-    Converted,
-    Region,
-    stitched,
-)
-from tf_pfor.converters.control_flow._trials import OWN, Trial
+from tf_pfor import _tf
+from tf_pfor.converters.analysis._loop_graphs import input_passed, is_read, place_of, source
+from tf_pfor.converters.analysis._variant_types import BRANCHES, same_constant
+from tf_pfor.converters.control_flow._subgraphs import Converted, Region, stitched
+from tf_pfor.converters.control_flow._trials import OWN, SOME_SIZES, Trial, shape_for
 from tf_pfor.core.call import Call
-from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.values import Value, dims, is_static
 from tf_pfor.layouts.ragged import RowSizes
-from tf_pfor.layouts.ragged_parts import Form, in_order, sizes_of
+from tf_pfor.layouts.ragged_parts import Form, in_order, of_one_inner_shape, sizes_of
+
+# Elements from which on nobody looks whether all branches give the same constant.
+_SMALL = 16
 
 
 class Handed:
@@ -76,7 +78,82 @@ class Handed:
         return found
 
 
-def forms_of_branches(
+def agreed(call: Call, regions: Sequence[Region], k: int, args: Sequence[Value]) -> Value | None:
+    """Output ``k``, where all branches give the same input or constant, as shapes of gradients."""
+    graphs = [r.graph for r in regions]
+    passed = {input_passed(graph, k) for graph in graphs}
+    i = passed.pop() if len(passed) == 1 else None
+    if i is not None and args[i].dtype != tf.variant:
+        return args[i]
+    if (graphs[0].outputs[k].shape.num_elements() or _SMALL) >= _SMALL:
+        return None
+    constants = [None if a.is_stacked else a.constant for a in args]
+    known = same_constant([_known(graph.outputs[k], constants.__getitem__) for graph in graphs])
+    return None if known is None else Value.unstacked(call.emit.constant(known), constant=known)
+
+
+def _known(tensor: tf.Tensor, given: Callable[[int], np.ndarray | None]) -> np.ndarray | None:
+    """The constant that a tensor of a branch is; ``given`` tells the constants of its inputs."""
+    tensor = source(tensor)
+    op, i = tensor.op, place_of(tensor.graph, tensor)
+    if i is not None:
+        return given(i)
+    if op.type not in BRANCHES:
+        return _tf.static_value(tensor)
+    ends = [graph.outputs[tensor.value_index] for graph in _tf.functions_of(op)]
+    return same_constant([_known(t, lambda i: _known(op.inputs[i + 1], given)) for t in ends])
+
+
+def handed_on(
+    call: Call, regions: Sequence[Region], args: Sequence[Value], *, by_row: bool
+) -> Handed:
+    """The outputs whose shape may differ between rows."""
+    if call.walker.inner_map is not None:
+        if by_row and any(_conflict([r.graph.outputs[k] for r in regions]) for k in _numbers(call)):
+            raise CannotVectorize("branches give results of different shapes")
+        return Handed({})
+    wanted = _numbers(call)
+    in_xla = _tf.in_xla_context(call.emit.graph)
+    if in_xla:
+        wanted = [k for k in wanted if not is_static(dims(call.op.outputs[k]))]
+    length = None if by_row else call.loop.static_length
+    forms = _forms_of_branches(
+        call, regions, args, wanted, lambda r: r.trial(args, length), by_row=by_row
+    )
+    for k in forms if in_xla else ():
+        shapes = dict.fromkeys(str(dims(r.graph.outputs[k])) for r in regions)
+        raise Refused(
+            "branches that rows choose between give results of different shapes, "
+            f"{' and '.join(shapes)}: give them one shape, e.g. by padding"
+        )
+    return Handed(forms)
+
+
+def _numbers(call: Call) -> list[int]:
+    """The outputs that are read, and are tensors."""
+    return [
+        k
+        for k, o in enumerate(call.op.outputs)
+        if o.dtype not in (tf.variant, tf.resource) and is_read(o, call.walker.is_asked)
+    ]
+
+
+def _conflict(tensors: Sequence[tf.Tensor]) -> bool:
+    """Whether two static shapes cannot be the same."""
+    first, *others = [t.shape for t in tensors]
+    return not all(first.is_compatible_with(shape) for shape in others)
+
+
+def unread_lists(call: Call) -> frozenset[int]:
+    """The outputs that are lists, and that nobody reads."""
+    return frozenset(
+        k
+        for k, o in enumerate(call.op.outputs)
+        if o.dtype == tf.variant and not is_read(o, call.walker.is_asked)
+    )
+
+
+def _forms_of_branches(
     call: Call,
     regions: Sequence[Region],
     args: Sequence[Value],
@@ -141,7 +218,7 @@ def _in_numbers(region: Region, args: Sequence[Value], k: int, axes: Sequence[An
     axes = [a[0] if isinstance(a, tuple) else a for a in axes]
     if None not in axes:
         return [(a,) * len(SOME_SIZES) for a in axes]
-    tried = [region.shape_for(args, k, size) for size in SOME_SIZES]
+    tried = [shape_for(region.graph, args, k, size, region.call.memo) for size in SOME_SIZES]
     return [
         (a,) * len(SOME_SIZES) if isinstance(a, int) else tuple(t and t[i] for t in tried)
         for i, a in enumerate(axes)
@@ -173,3 +250,14 @@ def put_in_order(
         with call.emit.graph.as_default():
             results[k] = in_order(form, parts, tensors, same, put, n, call.op.outputs[k])
         at += form.n_sizes
+
+
+def stitched_output(
+    call: Call, parts: list[tf.Tensor], pieces: list[tf.Tensor], output: tf.Tensor
+) -> tf.Tensor:
+    """An output of one shape, of what the branches made of it."""
+    is_wanted = is_read(output, call.walker.is_asked)
+    with call.emit.graph.as_default():
+        pieces = of_one_inner_shape(pieces, output.shape, output, is_read=is_wanted)
+    shape = tf.TensorShape([call.loop.static_length]).concatenate(output.shape)
+    return stitched(call.emit, parts, pieces, shape)

@@ -37,22 +37,29 @@ from tf_pfor.core.stacked_lists import StackedList, known_rows, list_with_rows, 
 from tf_pfor.core.values import Layout, Value, as_shape, is_static
 from tf_pfor.layouts.padded_lists import equally_long
 
-Element = tuple[tf.DType, tuple[int, ...], int | None]
-"""Dtype and static shape of the items of a list, and how many they are, None if unknown."""
 
-NOTHING: Element = (tf.float32, (0,), 0)  # in place of a list that nobody reads
+@dataclasses.dataclass(frozen=True, slots=True)
+class Items:
+    """The items of a list: their dtype, their static shape, and how many (None if unknown)."""
+
+    dtype: tf.DType
+    shape: tuple[int, ...]
+    count: int | None
+
+
+NOTHING = Items(tf.float32, (0,), 0)  # in place of a list that nobody reads
 
 
 def lists_of_branches(
     call: Call, regions: Sequence[Region], optionals: Mapping[int, Any], *, may_grow: bool = False
-) -> tuple[dict[int, int], dict[int, Element]]:
+) -> tuple[dict[int, int], dict[int, Items]]:
     """The outputs that are lists: those that every branch makes of one argument, and others.
 
     Branches that write into one list do so one after the other, each in its own rows. Of lists that
     branches make by themselves the items are put together.
     """
     threads: dict[int, int] = {}
-    made: dict[int, Element] = {}
+    made: dict[int, Items] = {}
     for k, output in enumerate(call.op.outputs):
         if output.dtype != tf.variant or k in optionals:
             continue
@@ -82,7 +89,7 @@ def lists_of_branches(
         length = next(iter(lengths)) if len(lengths) == 1 else None
         item = as_shape(first[1])
         assert is_static(item)
-        made[k] = (first[0], item, length)
+        made[k] = Items(first[0], item, length)
     return threads, made
 
 
@@ -135,7 +142,7 @@ def put_together(
     parts: Sequence[tf.Tensor],
     pieces: Sequence[tf.Tensor],
     ends: Sequence[tf.Tensor],
-    element: Element,
+    items: Items,
     is_uneven: bool,
 ) -> Value:
     """The list of what branches made.
@@ -145,35 +152,35 @@ def put_together(
       parts: the rows of each branch.
       pieces: [k, T, ...] for each.
       ends: int32 [k] for each, the lengths.
-      element: the element of the list.
+      items: the items of the list.
       is_uneven: whether rows are known to differ in length.
     """
-    emit, n, length = call.emit, call.loop.static_length, element[2]
-    shape = tf.TensorShape([n, length, *element[1]])
-    if length is not None:
-        return list_of_items(call, stitched(emit, parts, pieces, shape), element)
+    emit, n = call.emit, call.loop.static_length
+    shape = tf.TensorShape([n, items.count, *items.shape])
+    if items.count is not None:
+        return list_of_items(call, stitched(emit, parts, pieces, shape), items)
     pieces = equally_long(emit, pieces, axis=1)
-    made = list_of_items(call, stitched(emit, parts, pieces, shape), element)
+    made = list_of_items(call, stitched(emit, parts, pieces, shape), items)
     made = with_lengths(call, made, stitched(emit, parts, ends, tf.TensorShape([n])))
     return list_with_rows(made, dataclasses.replace(known_rows(made), may_agree=not is_uneven))
 
 
-def list_of_items(call: Call, items: tf.Tensor, element: Element) -> Value:
+def list_of_items(call: Call, whole: tf.Tensor, items: Items) -> Value:
     """The list of [n, T, ...]."""
-    shape = call.emit.shape_vector([call.loop.length, *element[1]])
-    return StackedList.of(call.emit("TensorListFromTensor", swap(call, items), shape))
+    shape = call.emit.shape_vector([call.loop.length, *items.shape])
+    return StackedList.of(call.emit("TensorListFromTensor", swap(call, whole), shape))
 
 
-def items_of(made: Converted, element: Element, *, may_differ: bool) -> tf.Tensor:
+def items_of(made: Converted, items: Items, *, may_differ: bool) -> tf.Tensor:
     """All items of a list that a branch made for its rows: [k, T, ...]."""
     call, value = made.call, from_zero(made.call, made.value)
     if known_lengths(value) is not None and not may_differ:
         raise CannotVectorize("a branch makes lists whose length differs between iterations")
-    shape = call.emit.shape_vector([size_of_rows(call, value), *element[1]])
-    whole = dense(call, value, shape, element[0], may_pad=False)
-    items = swap(call, pick(call, value, whole, axis=1))
-    items.set_shape([None, element[2], *element[1]])
-    return items
+    shape = call.emit.shape_vector([size_of_rows(call, value), *items.shape])
+    whole = dense(call, value, shape, items.dtype, may_pad=False)
+    found = swap(call, pick(call, value, whole, axis=1))
+    found.set_shape([None, items.count, *items.shape])
+    return found
 
 
 def ends_of(made: Converted, k: int, uneven: set[int]) -> tf.Tensor:

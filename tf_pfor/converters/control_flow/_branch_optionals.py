@@ -12,15 +12,17 @@ from collections.abc import Collection, Iterable, Sequence
 
 import tensorflow as tf
 
-from tf_pfor.converters.analysis._loop_graphs import input_before
+from tf_pfor.converters.analysis._loop_graphs import input_before, source
 from tf_pfor.converters.analysis._variant_types import kind_of
 from tf_pfor.converters.control_flow._subgraphs import Region
+from tf_pfor.converters.control_flow._trials import sizes_in
 from tf_pfor.converters.lists._optional_values import item_at, joined, list_of
-from tf_pfor.converters.lists._ragged_optionals import Parts, of_branches
+from tf_pfor.converters.lists._ragged_optionals import Parts, leaving, of_branches
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import ListRows, StackedList, rows_of
+from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, rows_of
 from tf_pfor.core.values import Value
+from tf_pfor.layouts.row_sizes import RowSizes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -133,3 +135,18 @@ def one_source(regions: Sequence[Region], k: int, *, may_grow: bool = False) -> 
     """The input of which all branches make output ``k``, a list, of its length or a larger one."""
     sources = {input_before(region.graph, k, may_grow=may_grow) for region in regions}
     return sources.pop() if len(sources) == 1 else None
+
+
+def left_in(value: Value, made: tf.Tensor, args: Sequence[Value], *, by_row: bool) -> Parts | None:
+    """The parts of an optional outside of the branch that returns it; None if it has no value.
+
+    Args:
+      value: the optional in the branch.
+      made: the same in the body.
+      args: the inputs of the branch.
+      by_row: whether rows choose the branch.
+    """
+    if source(made).op.type == "OptionalNone":
+        return None
+    known = [s for a in args for s in sizes_in(a) if isinstance(s, RowSizes)]
+    return leaving(known_rows(value).parts, known, by_row=by_row)

@@ -10,9 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.converters.control_flow._branch_forms import Handed
-from tf_pfor.converters.control_flow._branch_lists import Element, Threads, ends_of, items_of
+from tf_pfor.converters.control_flow._branch_lists import Items, Threads, ends_of, items_of
+from tf_pfor.converters.control_flow._branch_optionals import left_in
 from tf_pfor.converters.control_flow._guarded_branch import run_if_any
-from tf_pfor.converters.control_flow._subgraphs import Converted, Region, left_in
+from tf_pfor.converters.control_flow._subgraphs import Converted, Region
 from tf_pfor.converters.lists._list_rows import known_lengths, lengths_of
 from tf_pfor.converters.lists._ragged_optionals import Parts
 from tf_pfor.converters.lists._row_packs import with_rows
@@ -43,7 +44,7 @@ class Outputs:
     """
 
     threads: Threads
-    lists: Mapping[int, Element]
+    lists: Mapping[int, Items]
     optionals: Collection[int] = ()
     kept: Mapping[int, Sequence[Kept]] = dataclasses.field(default_factory=dict)
     uneven: set[int] = dataclasses.field(default_factory=set)
@@ -148,8 +149,8 @@ def _like(call: Call, rows: tf.Tensor, outputs: Outputs) -> tuple[list[Any], lis
     dtypes = [o.dtype for o in call.op.outputs]
     for k, output in enumerate(call.op.outputs):
         if k in outputs.lists:
-            dtypes[k], element, length = outputs.lists[k]
-            like[k] = tf.TensorShape([lead, length, *element])
+            items = outputs.lists[k]
+            dtypes[k], like[k] = items.dtype, tf.TensorShape([lead, items.count, *items.shape])
         elif k in outputs.threads.lists:
             like[k] = outputs.threads.lists[k].tensor
         elif k in outputs.ragged.forms:

@@ -15,273 +15,61 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf
-from tf_pfor.converters.analysis import _loop_graphs
-from tf_pfor.converters.control_flow._aligned_pops import (
-    begin_late,
-    emptied,
-    ends_of,
-    for_all,
-    gets_lists,
-    last_of,
-    pops_lists,
-)
-from tf_pfor.converters.control_flow._branch_optionals import refuse_carried
-from tf_pfor.converters.control_flow._loop_variables import (
-    Carry,
-    describe,
-    keep_shapes,
-    known_integers,
-    outputs_of,
-)
-from tf_pfor.converters.control_flow._ragged_carries import CHANGES, RaggedCarry
-from tf_pfor.converters.control_flow._repeated_pushes import Repeats, of_pushed, popped_lists
-from tf_pfor.converters.control_flow._subgraphs import (
-    Converted,
-    Region,
-    Trial,
-    as_layout,
-    blanked_value,
-    join,
-    sizes_in,
-)
-from tf_pfor.converters.lists._append_under_xla import most_pops, on_top, set_aside
-from tf_pfor.converters.lists._capacity import most_trips_given, with_room
-from tf_pfor.converters.lists._list_lengths import list_length
+from tf_pfor.converters.analysis._loop_graphs import pushes
+from tf_pfor.converters.control_flow._aligned_pops import ends_of, for_all, last_of
+from tf_pfor.converters.control_flow._loop_variables import Carry, describe, outputs_of
+from tf_pfor.converters.control_flow._subgraphs import Converted, Region, as_layout, blanked_value
+from tf_pfor.converters.lists._carried_lists import lengths_before, most_trips, on_top
 from tf_pfor.converters.lists._list_rows import written
-from tf_pfor.converters.lists._ragged_items import DIFFER, to_hold, to_hold_parts
-from tf_pfor.converters.lists._row_packs import holds_packs, popped_elements, with_packs
-from tf_pfor.converters.lists._unpacked_lists import keeps, to_keep
+from tf_pfor.converters.lists._row_packs import popped_elements
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, received, rows_of
-from tf_pfor.core.values import Cell, Layout, RowSource, Stacked, Unstacked, Value, dims, is_static
-from tf_pfor.layouts.ragged import Ragged, is_ragged
+from tf_pfor.core.values import Cell, Layout, RowSource, Stacked, Unstacked, Value
+from tf_pfor.layouts.ragged import Ragged
 from tf_pfor.layouts.row_reads import steps_of
 
 
 class Plan:
-    """The plan to vectorize a While op: its regions, and its carries with their layouts."""
+    """The plan to vectorize a While op (``_carry_layouts.planned`` makes it).
 
-    def __init__(self, call: Call, args: Sequence[Value]):
-        self.call = call
-        self.cond = Region(call, call.attr("cond").name)
-        self.body = Region(call, call.attr("body").name)
-        self.body.may_differ = call.walker.inner_map is None
-        self.body.may_hold = True
-        self.passed = _loop_graphs.pass_through(self.body.graph)
-        count, args = len(args), self.body.with_early(args, is_loop=True)
-        self.passed |= {*range(count, len(args))}
-        self.args, popped = popped_lists(call, args, self.body.graph, self.cond.graph, self.passed)
-        graphs = (self.body.graph, self.cond.graph)
-        self.args, self._empty = emptied(call, self.args, *graphs, self.passed)
-        most = most_pops(call, self.args, self.body.graph)
-        most = self.maximum_iterations if most is None else most
-        self.args, self._aside = set_aside(call, self.args, *graphs, self.passed, most)
-        self.args = with_room(call, self.args, self.body.graph, most)
-        self._empty |= set(self._aside)
-        self.carries = self._live(popped)
+    Attributes:
+      call: the op.
+      cond: the condition.
+      body: the body.
+      args: the inputs of both, in the layouts of the carries.
+      passed: the positions of variables that are the same in all trips.
+      aside: by position, the lists in whose places empty ones are carried.
+      maximum_iterations: the largest number of trips; None if it is not known.
+      carries: the variables that are carried.
+      by_row: the arrays and lists that are stored by row.
+      is_late: whether rows begin in different trips.
+      is_variant: whether rows make different numbers of trips.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        cond: Region,
+        body: Region,
+        args: list[Value],
+        passed: set[int],
+        aside: Mapping[int, Value],
+        maximum_iterations: int | None,
+    ):
+        self.call, self.cond, self.body = call, cond, body
+        self.args, self.passed, self.aside = args, passed, aside
+        self.maximum_iterations = maximum_iterations
+        self.carries: list[Carry] = []
+        self.by_row: dict[int, Value] = {}
+        self.is_late = self.is_variant = False
         self._held: dict[Cell, RowSource] = {}
         self._inside: dict[int, Value] = {}
-        self._rows: dict[int, ListRows] = {}
+        self._lengths: dict[int, tf.Tensor] = {}
         self._wholes: dict[int, Cell | list[Cell] | None] = {}
-        self.by_row: dict[int, Value] = {}
         self._blank: dict[int, Value] = {}
-        self.is_late = self.is_variant = False
-        keep_shapes(self.carries, args, self.body, self.as_seen, call.loop.static_length)
-        if call.walker.inner_map is None:  # else a trial may find that one map over pairs is better
-            self._stack_what_trips_stack()
-        self._settle()
-
-    def _live(self, popped: Mapping[int, Repeats]) -> list[Carry]:
-        """The carries: neither pass-through nor dead."""
-        graph, op, passed = self.body.graph, self.call.op, self.passed
-        reach, in_cond = _loop_graphs.Reach(graph), _loop_graphs.Reach(self.cond.graph)
-        live = set(in_cond.inputs_of(self.cond.graph.outputs[0].op))
-        for o in (*self.body.controls, *_loop_graphs.effects(graph)):
-            live |= reach.inputs_of(o)
-        for o in (*self.cond.controls, *_loop_graphs.effects(self.cond.graph)):
-            live |= in_cond.inputs_of(o)
-        read = {
-            i
-            for i, t in enumerate(op.outputs)
-            if _loop_graphs.is_read(t, self.call.walker.is_asked)
-        }
-        live |= read
-        todo = list(live)
-        while todo:
-            i = todo.pop()
-            if i not in passed:
-                more = reach.inputs_of(graph.outputs[i].op) - live
-                live |= more
-                todo += more
-        kept = self._keep_lengths = _loop_graphs.keep_lengths(graph, op.inputs)
-        return [
-            Carry(
-                i,
-                self.args[i].layout if i not in popped else popped[i].layout,
-                dims(graph.inputs[i]),
-                i in read,
-                self.args[i].dtype == tf.variant and i not in kept,
-                known_rows(self.args[i]).lengths is not None,
-                repeats=popped.get(i),
-                may_grow=not is_static(dims(graph.inputs[i])) and not is_ragged(self.args[i]),
-                ragged=self._ragged(i),
-            )
-            for i in sorted(live - passed)
-        ]
-
-    def _ragged(self, i: int) -> RaggedCarry | None:
-        """The carry of variable ``i`` if it begins with ragged rows, else None."""
-        arg = self.args[i]
-        if not isinstance(arg, Ragged):
-            return None
-        if not self.body.may_differ:  # one map over pairs does better
-            raise CannotVectorize(CHANGES)
-        return RaggedCarry.of(self.call, i, arg)
-
-    def _settle_ragged(self, carry: Carry, trial: Trial) -> None:
-        """Finds the sizes that trips keep, of a variable whose rows differ in shape."""
-        if carry.ragged is not None:
-            carry.ragged = carry.ragged.settled(trial)
-        elif trial.layout is Layout.RAGGED:
-            start = self.call.stacked(self.args[carry.index])
-            carry.ragged = RaggedCarry.becoming(self.call, carry.index, start, trial)
-            carry.may_grow = carry.grows = False
-            carry.layout = Layout.RAGGED
-
-    def _find_pushed(self) -> bool:
-        """Whether there are lists to which trips push what no trip changes; they settle again."""
-        fixed = self.passed | {c.index for c in self.carries if c.repeats}
-        found: dict[int, Repeats] = {}
-        for c in self.carries:
-            arg = self.args[c.index]
-            if c.is_uniform and arg.dtype == tf.variant and c.repeats is None:
-                made = of_pushed(self.call, arg, self.body.graph, self.cond.graph, c.index, fixed)
-                found.update({} if made is None else {c.index: made})
-        length = self.call.loop.static_length
-        pushed = [r.pushed for r in found.values() if r.pushed is not None]
-        layouts = self.body.layouts(pushed, self.as_seen(), length) if pushed else []
-        for c in self.carries:
-            if c.index in found and layouts[list(found).index(c.index)] is Layout.UNSTACKED:
-                c.repeats = found[c.index]
-        return any(c.index in found and c.repeats for c in self.carries)
-
-    def _stack_what_trips_stack(self) -> None:
-        """Stacks variables of which the body's graph tells it, which takes fewer trials."""
-        special = {c.index for c in self.carries if c.repeats is not None}
-        plain = (Layout.STACKED, Layout.STACKED_LIST)
-        own = [a.layout in plain and i not in special for i, a in enumerate(self.args)]
-        open_ = [c for c in self.carries if c.is_uniform and c.repeats is None]
-        open_ = [c for c in open_ if is_static(c.inner)]
-        while True:
-            made = _loop_graphs.surely_stacked(self.body.graph, own)
-            found = [c for c in open_ if made[c.index] and not own[c.index]]
-            if not found:
-                return
-            for c in found:
-                is_list = self.args[c.index].dtype == tf.variant
-                own[c.index], c.layout = True, Layout.STACKED_LIST if is_list else Layout.STACKED
-
-    def _settle(self) -> None:
-        """The layouts: a fixpoint over trial conversions, reached in 1 + len(carries) rounds."""
-        length = self.call.loop.static_length
-        settled = [c for c in self.carries if c.repeats is None]
-        positions = [c.index for c in settled]
-        for _ in range(2 * len(self.carries) + 1):
-            before = self._settled()
-            found = self.body.trial(self.as_seen(), length, positions)
-            for carry, trial in zip(settled, found):
-                self._settle_ragged(carry, trial)
-                carry.layout = join(carry.layout, trial.layout)
-                if trial.keeps:
-                    arg = self.args[carry.index]
-                    self.args[carry.index] = to_keep(self.call, arg, trial.keeps)
-                if trial.items or trial.parts:
-                    self._hold_items(carry, trial)
-                if trial.holds_packs:
-                    self._with_packs(carry)
-                self._hold_packs(carry)
-                if trial.has_lengths:
-                    carry.has_lengths, carry.is_resized = True, False
-            if self._settled() == before:
-                break
-        refuse_carried(self.call, [self.body.graph.outputs[i] for i in positions])
-        goes_on = self.cond.trial(self.as_seen(), length)[0].layout
-        self.is_variant = self.is_late or goes_on is not Layout.UNSTACKED
-        lists = [c for c in settled if not keeps(self.args[c.index])]
-        clocks = [c for c in lists if pops_lists(self.call, self.body.graph, c.index)]
-        if not self.is_late and clocks and (self.is_variant or any(c.has_lengths for c in clocks)):
-            self.is_late = True
-            begin_late(self.call, self.carries, self.args, clocks)
-            self._settle()
-            return
-        if not self.is_variant:
-            return
-        changed = not self.is_late and self._find_pushed()
-        for carry in self.carries:
-            if carry.repeats is not None:
-                continue
-            if carry.is_uniform and self.args[carry.index].dtype == tf.variant:
-                carry.layout, changed = Layout.STACKED_LIST, True
-            changed |= self._hold_packs(carry)
-            is_kept = not self.is_late or carry.index in self._empty
-            is_kept = is_kept and _loop_graphs.is_pushed(self.body.graph, carry.index)
-            if carry.is_resized and not is_kept:
-                carry.has_lengths, carry.is_resized, changed = True, False, True
-        if changed:  # a list that rows leave at different times differs between them
-            self._settle()
-
-    def _settled(self) -> list[Any]:
-        args = [self.args[c.index] for c in self.carries]
-        return [
-            (
-                c.layout,
-                c.has_lengths,
-                holds_packs(a),
-                keeps(a),
-                c.ragged and c.ragged.fixed,
-                known_rows(a).items,
-                known_rows(a).parts,
-            )
-            for c, a in zip(self.carries, args)
-        ]
-
-    def _hold_items(self, carry: Carry, trial: Trial) -> None:
-        """Tells a list the sizes of items whose shape differs between rows."""
-        changing = {c.index: c.ragged for c in self.carries if c.ragged is not None}
-
-        def before(size: int | tuple[int, int]) -> Any:
-            if isinstance(size, int):
-                return size
-            i, axis = size
-            known = changing[i].fixed if i in changing else sizes_in(self.args[i])
-            if known[axis] is None:
-                raise CannotVectorize(DIFFER)
-            return known[axis]
-
-        arg = self.args[carry.index]
-        if trial.parts:
-            parts = [p and p.mapped(before) for p in trial.parts]
-            self.args[carry.index] = to_hold_parts(self.call, arg, parts)
-            return
-        sizes = [before(size) for size in trial.items]
-        self.args[carry.index] = to_hold(self.call, arg, sizes, are_shapes=trial.are_shapes)
-
-    def _hold_packs(self, carry: Carry) -> bool:
-        """Lets a list hold packs if trips of some rows only push lists to it."""
-        arg, is_some = self.args[carry.index], self.is_variant or self.call.loop.rows is not None
-        is_some = is_some and carry.is_resized and not (carry.is_uniform or keeps(arg))
-        if not (is_some and gets_lists(self.call, self.body.graph, carry.index)):
-            return False
-        self._with_packs(carry)
-        return not holds_packs(arg)
-
-    def _with_packs(self, carry: Carry) -> None:
-        i = carry.index
-        self.args[i] = with_packs(self.call, self.args[i], self.body.graph.inputs[i])
 
     def ends(self) -> tf.Tensor:
         """int32 [n]: where the lists of the rows end that trips of a late loop pop."""
@@ -423,13 +211,10 @@ class Plan:
         rows = rows_of(arg) or ListRows(call.loop.length)
         if rows.lengths is not None:
             return rows
-        found = self._rows.get(carry.index)
-        if found is None:
-            emit = call.emit
-            length = list_length(call, arg.tensor)
-            lengths = emit("Fill", emit.shape_vector([rows.size]), length)
-            found = self._rows[carry.index] = dataclasses.replace(rows, lengths=lengths)
-        return found
+        i = carry.index
+        if i not in self._lengths:
+            self._lengths[i] = lengths_before(call, arg, rows)
+        return dataclasses.replace(rows, lengths=self._lengths[i])
 
     def _whole(self, carry: Carry) -> Cell | list[Cell] | None:
         """[T, size, ...]: a list that the loop only pops, as one tensor made before it."""
@@ -513,18 +298,18 @@ class Plan:
             rows = dataclasses.replace(rows, lengths=for_all(self.call, rows, lengths))
         elif carry.has_lengths:
             rows = self._own_rows(carry)
-            if carry.index not in self._keep_lengths:
+            if not carry.keeps_length:
                 rows = dataclasses.replace(rows, lengths=tensors[1])
         elif lengths is not None:
             rows = ListRows(self.call.loop.length) if rows is None else self._own_rows(carry)
-            each = _loop_graphs.pushes(self.body.graph, carry.index)
+            each = pushes(self.body.graph, carry.index)
             starts = None if began is None else for_all(self.call, rows, began * each)
             lengths = for_all(self.call, rows, lengths)
             rows = dataclasses.replace(rows, lengths=lengths, starts=starts)
         if carry.ends and rows is not None:
             rows = dataclasses.replace(rows, ends=tuple(tensors[-carry.ends :]))
         made = StackedList.of(tensors[0], rows)
-        below = self._aside.get(carry.index)
+        below = self.aside.get(carry.index)
         return made if below is None else on_top(self.call, below, made)
 
     def after(
@@ -571,25 +356,12 @@ class Plan:
     def describe(self) -> str:
         return describe(self.carries, len(self.by_row))
 
-    @property
-    def maximum_iterations(self) -> int | None:
-        """The bound that tf.while_loop was given; for XLA, also what the predicate tells."""
-        start = known_integers(self.args)
-        is_named = len(self.args) > 1 and "maximum_iterations" in self.call.op.inputs[1].op.name
-        if is_named and 1 in self.passed and start.get(1, -1) >= 0:
-            return start[1]
-        if not _tf.in_xla_context(self.call.emit.graph):
-            return None
-        return _loop_graphs.most_trips(self.cond.graph, self.body.graph, self.call.op.inputs, start)
-
     def options(self) -> dict[str, Any]:
         """The options of tf.while_loop."""
-        most = None if self.is_late else self.maximum_iterations
+        most: int | tf.Tensor | None = None if self.is_late else self.maximum_iterations
         if most is None:
-            most = most_pops(self.call, self.args, self.body.graph)
-        if most is None and not self.is_late and 1 in self.passed:
-            most = most_trips_given(self.call, self.args[1], self.cond.graph)
-        return {
-            "parallel_iterations": self.call.attr("parallel_iterations"),
-            "maximum_iterations": most,
-        }
+            graphs, is_counted = (self.body.graph, self.cond.graph), 1 in self.passed
+            is_counted = is_counted and not self.is_late
+            most = most_trips(self.call, self.args, *graphs, is_counted=is_counted)
+        parallel = self.call.attr("parallel_iterations")
+        return {"parallel_iterations": parallel, "maximum_iterations": most}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import tensorflow as tf
+
 from tf_pfor import _tf
 from tf_pfor.converters.control_flow._accumulators import find_accumulator
 from tf_pfor.converters.control_flow._carries import Plan
 from tf_pfor.converters.control_flow._loop_variables import has_items
-from tf_pfor.converters.control_flow._subgraphs import items_by_row
 from tf_pfor.converters.lists._capacity import NO_BOUND, lacks_room
+from tf_pfor.converters.lists._list_rows import dense
+from tf_pfor.converters.lists._lists import stack_list, swap
+from tf_pfor.core.call import Call
 from tf_pfor.core.errors import Refused
-from tf_pfor.core.values import Layout
-from tf_pfor.layouts.row_major import accesses
+from tf_pfor.core.values import Layout, Shape, Value, known_dims
+from tf_pfor.layouts import row_major
 
 
 def collect_factors(plan: Plan) -> None:
@@ -46,7 +50,7 @@ def store_by_row(plan: Plan, *, leaving: bool) -> None:
             continue
         if not has_items(c, arg, graph):
             continue
-        places = accesses(graph, c.index)
+        places = row_major.accesses(graph, c.index)
         if places is None:
             continue
         if c.is_list or not leaving:
@@ -57,7 +61,7 @@ def store_by_row(plan: Plan, *, leaving: bool) -> None:
         item = _tf.list_element(graph.inputs[c.index]) if c.is_list else None
         c.layout = Layout.BY_ROW
         shape = None if item is None else tuple(item[1].as_list())
-        plan.by_row[c.index] = items_by_row(plan.call, arg, shape)
+        plan.by_row[c.index] = _items_by_row(plan.call, arg, shape)
 
 
 def require_room(plan: Plan) -> None:
@@ -67,3 +71,15 @@ def require_room(plan: Plan) -> None:
     for c in plan.carries:
         if c.repeats is None and lacks_room(plan.args[c.index], plan.body.graph, c.index):
             raise Refused(NO_BOUND)
+
+
+def _items_by_row(call: Call, value: Value, item: Shape = None) -> Value:
+    """A stacked array, or a list whose items have the static shape ``item``, with items by row."""
+    if value.dtype != tf.variant:
+        whole = Value.stacked(call.stacked(value)).with_inner_shape(value.inner_shape)
+        return row_major.of_array(whole, call.loop, call.emit)
+    value = stack_list(call, value)
+    shape = call.emit.shape_vector([call.loop.length, *known_dims(item)])
+    whole = swap(call, dense(call, value, shape, may_pad=False))  # [n, T, ...]
+    count = call.emit("TensorListLength", value.tensor)
+    return row_major.of_items(value, whole, count, call.loop, call.emit)

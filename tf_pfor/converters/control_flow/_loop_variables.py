@@ -12,7 +12,8 @@ from tf_pfor import _tf
 from tf_pfor.converters.control_flow._accumulators import Accumulator
 from tf_pfor.converters.control_flow._ragged_carries import RaggedCarry
 from tf_pfor.converters.control_flow._repeated_pushes import Repeats
-from tf_pfor.converters.control_flow._subgraphs import SOME_SIZES, Region
+from tf_pfor.converters.control_flow._subgraphs import Region
+from tf_pfor.converters.control_flow._trials import SOME_SIZES, shape_for
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import ConversionError
@@ -50,6 +51,7 @@ class Carry:
       may_grow: a tensor of which trips may change the shape.
       grows: a tensor of which trips are known to change the shape, or the loop says that they may.
       ragged: the carry of rows whose shapes differ.
+      keeps_length: a list that is as long after each trip as before.
     """
 
     index: int
@@ -65,6 +67,7 @@ class Carry:
     may_grow: bool = False
     grows: bool = False
     ragged: RaggedCarry | None = None
+    keeps_length: bool = False
 
     @property
     def is_uniform(self) -> bool:
@@ -199,7 +202,7 @@ def _is_known_to_grow(given: Sequence[Value], body: Region, i: int) -> bool:
     if is_static(start):
         return True
     for size in SOME_SIZES:
-        made = body.shape_for(given, i, size)
+        made = shape_for(body.graph, given, i, size, body.call.memo)
         if is_static(made) and made != tuple(size if d is None else d for d in start):
             return True
     return False

@@ -22,6 +22,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.loop import Loop
+from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_parts import Form, in_order, row_counts, sizes_of
 from tf_pfor.layouts.row_sizes import Size
@@ -50,8 +51,12 @@ class RaggedCarry:
     is_padded: bool
 
     @classmethod
-    def of(cls, call: Call, index: int, start: Ragged) -> RaggedCarry:
-        """A variable of which no trip is known to change the sizes."""
+    def of(cls, call: Call, index: int, start: Value) -> RaggedCarry | None:
+        """A variable of which no trip is known to change the sizes; None if it is dense."""
+        if not isinstance(start, Ragged):
+            return None
+        if call.walker.inner_map is not None:  # one map over pairs does better
+            raise CannotVectorize(CHANGES)
         is_padded = _tf.in_xla_context(call.emit.graph)
         rest = tuple(start.tensor.shape[1:])
         return cls(call, index, start, tuple(start.sizes), rest, is_padded)

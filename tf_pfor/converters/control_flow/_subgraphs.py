@@ -18,7 +18,6 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor.converters.analysis._early_cuts import inherited, of_loop
-from tf_pfor.converters.analysis._loop_graphs import source
 from tf_pfor.converters.control_flow._trials import (
     Trial,
     form_of,
@@ -26,10 +25,8 @@ from tf_pfor.converters.control_flow._trials import (
     sizes_in,
     stand_in,
 )
-from tf_pfor.converters.lists._list_rows import carried_on, dense
-from tf_pfor.converters.lists._lists import stack_list, swap
-from tf_pfor.converters.lists._ragged_optionals import Parts, leaving
-from tf_pfor.core import regions
+from tf_pfor.converters.lists._list_rows import carried_on
+from tf_pfor.converters.lists._lists import stack_list
 from tf_pfor.core.call import Call
 from tf_pfor.core.conversion import Conversion, Cut
 from tf_pfor.core.emit import Emitter
@@ -48,9 +45,7 @@ from tf_pfor.core.values import (
     Stacked,
     Value,
     dims,
-    known_dims,
 )
-from tf_pfor.layouts import row_major
 from tf_pfor.layouts.known_ranges import hand_on, known_ranges
 from tf_pfor.layouts.ragged import (
     Ragged,
@@ -58,10 +53,6 @@ from tf_pfor.layouts.ragged import (
     is_ragged,
     same_sizes,
 )
-from tf_pfor.layouts.repeated import RepeatedList
-
-SOME_SIZES = (6, 7)
-"""In place of sizes that are unknown, but the same in all rows."""
 
 
 class Region:
@@ -206,19 +197,6 @@ class Region:
         found = [(dims(m.value.tensor), isinstance(m.value, Stacked)) for m in made]
         return [shape if shape is None else shape[int(lead) :] for shape, lead in found]
 
-    def shape_for(self, args: Sequence[Value], k: int, size: int) -> Shape:
-        """The static shape of output ``k`` where unknown sizes of the arguments are ``size``."""
-        key = ("shapes for a size", self.graph, size, tuple(a.inner_shape for a in args))
-        if key not in self.call.memo:
-            shapes = [
-                p.shape
-                if a.inner_shape is None or p.dtype in (tf.resource, tf.variant)
-                else tf.TensorShape([size if d is None else d for d in a.inner_shape])
-                for p, a in zip(self.graph.inputs, args)
-            ]
-            self.call.memo[key] = regions.shapes_for(self.graph, shapes)
-        return self.call.memo[key][k]
-
     def _tried(
         self, args: Sequence[Value], length: int | None, tensors: Sequence[tf.Tensor]
     ) -> tuple[list[Converted], list[Value]]:
@@ -276,7 +254,7 @@ def _for_rows(value: Value, rows: tf.Tensor | None) -> Value:
 
 
 def nothing(emit: Emitter) -> Value:
-    """In place of a list that nobody reads: ``NOTHING``."""
+    """In place of a list that nobody reads."""
     shape, room = emit.constant(np.zeros([1], np.int32)), np.int32(0)
     return Value.unstacked(emit("EmptyTensorList", shape, room, element_dtype=tf.float32))
 
@@ -390,18 +368,6 @@ def as_layout(call: Call, value: Value, layout: Layout) -> Value:
     return value
 
 
-def items_by_row(call: Call, value: Value, item: Shape = None) -> Value:
-    """A stacked array, or a list whose items have the static shape ``item``, with items by row."""
-    if value.dtype != tf.variant:
-        whole = Value.stacked(call.stacked(value)).with_inner_shape(value.inner_shape)
-        return row_major.of_array(whole, call.loop, call.emit)
-    value = stack_list(call, value)
-    shape = call.emit.shape_vector([call.loop.length, *known_dims(item)])
-    whole = swap(call, dense(call, value, shape, may_pad=False))  # [n, T, ...]
-    count = call.emit("TensorListLength", value.tensor)
-    return row_major.of_items(value, whole, count, call.loop, call.emit)
-
-
 def join(a: Layout, b: Layout) -> Layout:
     """The layout that can hold both."""
     return b if a is Layout.UNSTACKED else a
@@ -410,21 +376,6 @@ def join(a: Layout, b: Layout) -> Layout:
 def is_stateful(op: tf.Operation) -> bool:
     schema = _tf.schema(op.type)
     return op.type != "Placeholder" and (schema is None or schema.is_stateful)
-
-
-def left_in(value: Value, made: tf.Tensor, args: Sequence[Value], *, by_row: bool) -> Parts | None:
-    """The parts of an optional outside of the branch that returns it; None if it has no value.
-
-    Args:
-      value: the optional in the branch.
-      made: the same in the body.
-      args: the inputs of the branch.
-      by_row: whether rows choose the branch.
-    """
-    if source(made).op.type == "OptionalNone":
-        return None
-    known = [s for a in args for s in sizes_in(a) if isinstance(s, RowSizes)]
-    return leaving(known_rows(value).parts, known, by_row=by_row)
 
 
 def _require_known_items(values: Sequence[Value], args: Sequence[Value]) -> None:
@@ -440,7 +391,7 @@ def _plain(value: Value, emit: Emitter, *, may_differ: bool) -> Value:
     """The value that a region returns; a list of one invariant tensor is made there."""
     if is_ragged(value) and not may_differ:
         raise CannotVectorize("a branch returns a tensor whose shape differs between iterations")
-    return value.standard(emit) if isinstance(value, RepeatedList) else value
+    return value.standard(emit) if value.layout is Layout.REPEATED else value
 
 
 def positions(call: Call, loop: Loop) -> tf.Tensor:

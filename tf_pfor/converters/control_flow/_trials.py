@@ -13,10 +13,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.analysis._loop_graphs import source
+from tf_pfor.converters.lists._ragged_items import DIFFER, to_hold, to_hold_parts
 from tf_pfor.converters.lists._ragged_optionals import Parts, outline, sizes_of
-from tf_pfor.converters.lists._row_packs import holds_packs
-from tf_pfor.converters.lists._unpacked_lists import keeps
+from tf_pfor.converters.lists._row_packs import holds_packs, with_packs
+from tf_pfor.converters.lists._unpacked_lists import keeps, to_keep
 from tf_pfor.converters.lists._unpacked_optionals import kept_in
+from tf_pfor.core import regions
+from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.stacked_lists import (
@@ -29,6 +32,7 @@ from tf_pfor.core.stacked_lists import (
 from tf_pfor.core.values import (
     Cell,
     Layout,
+    Shape,
     Stacked,
     Unstacked,
     Value,
@@ -37,6 +41,9 @@ from tf_pfor.core.values import (
 )
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes, shape_value
 from tf_pfor.layouts.repeated import RepeatedList
+
+SOME_SIZES = (6, 7)
+"""In place of sizes that are unknown, but the same in all rows."""
 
 OWN = "own"
 """In place of the size of an axis that differs between rows."""
@@ -122,6 +129,47 @@ def _places(args: Sequence[Value]) -> Callable[[Any], Any]:
         return found
 
     return place
+
+
+def as_left(
+    call: Call,
+    arg: Value,
+    trial: Trial,
+    like: tf.Tensor,
+    sizes: Callable[[int], Sequence[Any]],
+) -> Value:
+    """A list before a loop, in the form in which a trial trip leaves it.
+
+    Args:
+      call: the loop.
+      arg: the list.
+      trial: the form that it has after the trip.
+      like: the list in the body.
+      sizes: ``sizes(i)`` are the sizes of input i, None where trips change them.
+    """
+
+    def before(size: int | tuple[int, int]) -> Any:
+        if isinstance(size, int):
+            return size
+        i, axis = size
+        known = sizes(i)[axis]
+        if known is None:
+            raise CannotVectorize(DIFFER)
+        return known
+
+    if trial.keeps:
+        arg = to_keep(call, arg, trial.keeps)
+    if trial.parts:
+        arg = to_hold_parts(call, arg, [p and p.mapped(before) for p in trial.parts])
+    elif trial.items:
+        arg = to_hold(call, arg, [*map(before, trial.items)], are_shapes=trial.are_shapes)
+    return with_packs(call, arg, like) if trial.holds_packs else arg
+
+
+def contents(value: Value) -> tuple[Any, ...]:
+    """The facts of a list that ``as_left`` may change."""
+    rows = known_rows(value)
+    return holds_packs(value), keeps(value), rows.items, rows.parts
 
 
 def sizes_in(value: Value) -> Sequence[Any]:
@@ -272,3 +320,27 @@ def seen(value: Value, args: Sequence[Value], *, is_trip: bool) -> Trial:
         known_rows(value).are_shapes,
         _parts_of_items(value, args) if is_trip else (),
     )
+
+
+def shape_for(
+    graph: tf.Graph, args: Sequence[Value], k: int, size: int, memo: dict[Any, Any]
+) -> Shape:
+    """The static shape of an output where unknown sizes of the arguments have some size.
+
+    Args:
+      graph: the graph of a function.
+      args: its arguments.
+      k: the number of the output.
+      size: the size.
+      memo: keeps the shapes of all outputs.
+    """
+    key = ("shapes for a size", graph, size, tuple(a.inner_shape for a in args))
+    if key not in memo:
+        shapes = [
+            p.shape
+            if a.inner_shape is None or p.dtype in (tf.resource, tf.variant)
+            else tf.TensorShape([size if d is None else d for d in a.inner_shape])
+            for p, a in zip(graph.inputs, args)
+        ]
+        memo[key] = regions.shapes_for(graph, shapes)
+    return memo[key][k]

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._wrong_shapes import refuse_wrong_shapes
-from tf_pfor.converters.control_flow import _collectives
+from tf_pfor.converters.math import _collectives
 from tf_pfor.core.call import Call
 from tf_pfor.core.registry import ALWAYS, FUNCTION_RULES, RegisterPFor
 from tf_pfor.core.values import Value

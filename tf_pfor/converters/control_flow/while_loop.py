@@ -20,7 +20,7 @@ from tf_pfor.converters.analysis._safety import is_smooth, reads_a_step, work_of
 from tf_pfor.converters.control_flow import while_compact, while_mask, while_plain
 from tf_pfor.converters.control_flow._carries import Plan
 from tf_pfor.converters.control_flow._carry_forms import collect_factors, require_room, store_by_row
-from tf_pfor.converters.control_flow._ragged_carries import CHANGES
+from tf_pfor.converters.control_flow._carry_layouts import planned
 from tf_pfor.converters.lists._list_gradients import known_in_gradients
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, Refused
@@ -45,7 +45,7 @@ _ONE_SHAPE = "Give it the largest shape before the loop"
 @RegisterPFor("StatelessWhile", ANY, attrs=_ATTRS)
 def convert_while(call: Call, input: list[Value]) -> Any:
     """x_i = body(x_i) while cond(x_i)."""
-    plan = Plan(call, known_in_gradients(call, input))
+    plan = planned(call, known_in_gradients(call, input))
     if _tf.in_xla_context(call.emit.graph) and _grows(plan):
         raise Refused(f"a variable of the loop changes its shape, under jit_compile. {_ONE_SHAPE}")
     require_room(plan)
@@ -96,9 +96,7 @@ def choose(plan: Plan) -> str:
         why = where if is_static else "and while_strategy is 'mask'"
         what = "a variable of a loop with trip counts that differ changes its shape"
         raise CannotVectorize(f"{what}, {why}. {_ONE_SHAPE}")
-    ragged = [c.ragged for c in plan.carries if c.ragged is not None]
-    if any(not r.is_fixed or not (safe or r.is_padded) for r in ragged):
-        raise CannotVectorize(CHANGES)  # a row that stands in for another has another size
+    while_mask.check_sizes(plan, padded=not safe)
     return "mask" if safe else "mask, padded"
 
 

@@ -21,6 +21,7 @@ from tf_pfor.converters.analysis._loop_graphs import pushes
 from tf_pfor.converters.control_flow._aligned_pops import cut_at, due_rows
 from tf_pfor.converters.control_flow._carries import Plan
 from tf_pfor.converters.control_flow._loop_variables import Carry, of_one_shape
+from tf_pfor.converters.control_flow._ragged_carries import CHANGES
 from tf_pfor.converters.control_flow._subgraphs import (
     Converted,
     blanked,
@@ -30,6 +31,7 @@ from tf_pfor.converters.control_flow._subgraphs import (
 )
 from tf_pfor.converters.lists._list_lengths import list_length
 from tf_pfor.core.emit import Emitter
+from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Layout, Value, dims, full_shape, is_static
 
 State = list[list[tf.Tensor]]
@@ -38,6 +40,13 @@ State = list[list[tf.Tensor]]
 def convert(plan: Plan, *, padded: bool) -> list[Value]:
     """Vectorizes a loop whose predicate differs between rows."""
     return _Mask(plan, padded).run()
+
+
+def check_sizes(plan: Plan, *, padded: bool) -> None:
+    """Refuses rows that would change their shape, or stand in for rows of another shape."""
+    ragged = [c.ragged for c in plan.carries if c.ragged is not None]
+    if any(not r.is_fixed or (padded and not r.is_padded) for r in ragged):
+        raise CannotVectorize(CHANGES)
 
 
 class _Mask:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,11 +86,21 @@ def _outline(kept: Kept) -> Kept:
     )
 
 
-def leave_open(call: Call, branches: Sequence[Any], opened: Opened) -> None:
-    """Says to the branches of a conditional which optionals they shall not make."""
+def left_open(call: Call, graphs: Sequence[tf.Graph], unread: Container[int]) -> Opened:
+    """The optionals that branches do not make, where shapes are static.
+
+    Args:
+      call: the conditional.
+      graphs: the branches.
+      unread: the outputs that nobody reads.
+    """
+    is_static = call.is_for(_tf.in_body) or call.is_for(_tf.in_xla_context)
+    opened = opened_by(call, graphs) if is_static else {}
+    opened = {k: each for k, each in opened.items() if k not in unread}
     for k in opened:
-        for graph in branches:
+        for graph in graphs:
             call.memo["opened", source(graph.outputs[k]).op] = True
+    return opened
 
 
 _MAKES = ("OptionalFromValue", "OptionalNone")

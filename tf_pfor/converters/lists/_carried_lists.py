@@ -1,4 +1,4 @@
-"""Variable-length lists to which trips push, under XLA.
+"""Lists that a loop carries: their room, and the items that trips push.
 
 XLA cannot make a list longer. So the list is set aside, and the trips push to an empty list, all
 rows in one place. After the loop the new items of each row follow its old items. TensorFlow's
@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._loop_graphs import is_popped, only_pushed
+from tf_pfor.converters.lists._capacity import most_trips_given, with_room
 from tf_pfor.converters.lists._list_lengths import list_length
 from tf_pfor.converters.lists._list_rows import (
     dense,
@@ -25,7 +26,7 @@ from tf_pfor.converters.lists._list_rows import (
 )
 from tf_pfor.converters.lists._lists import declared_shape
 from tf_pfor.core.call import Call
-from tf_pfor.core.stacked_lists import StackedList, rows_of
+from tf_pfor.core.stacked_lists import ListRows, StackedList, rows_of
 from tf_pfor.core.values import Layout, Value
 
 
@@ -37,7 +38,9 @@ def set_aside(
     passed: Collection[int],
     most: int | tf.Tensor | None,
 ) -> tuple[list[Value], dict[int, Value]]:
-    """The inputs of a loop with empty lists in some places, and the lists that were set aside.
+    """The inputs of a loop, whose empty lists have room, and the lists that were set aside.
+
+    In their places are empty lists.
 
     Args:
       call: the loop.
@@ -50,7 +53,7 @@ def set_aside(
     """
     out, aside = list(args), dict[int, Value]()
     if most is None or not _tf.in_xla_context(call.emit.graph):
-        return out, aside
+        return with_room(call, out, graph, most), aside
     for i, arg in enumerate(args):
         if i in passed or arg.dtype != tf.variant or cond.inputs[i].consumers():
             continue
@@ -61,7 +64,7 @@ def set_aside(
         empty = call.emit("EmptyTensorList", shape, room, element_dtype=pushed.dtype)
         rows = dataclasses.replace(rows, lengths=None, starts=None, is_even=True)
         out[i], aside[i] = StackedList.of(empty, rows), arg
-    return out, aside
+    return with_room(call, out, graph, most), aside
 
 
 def on_top(call: Call, below: Value, above: Value) -> Value:
@@ -95,3 +98,26 @@ def most_pops(call: Call, args: Sequence[Value], graph: tf.Graph) -> tf.Tensor |
         if arg.dtype == tf.variant and arg.layout in lists and is_popped(graph, i):
             return call.emit("TensorListLength", arg.tensor)
     return None
+
+
+def most_trips(
+    call: Call, args: Sequence[Value], graph: tf.Graph, cond: tf.Graph, *, is_counted: bool
+) -> tf.Tensor | None:
+    """A bound of the trips that is known when it runs: by a list, or by the number of trips.
+
+    Args:
+      call: the loop.
+      args: its inputs.
+      graph: the graph of the body.
+      cond: the graph of the condition.
+      is_counted: whether all rows begin in the first trip, and the second input is a number that
+        no trip changes.
+    """
+    most = most_pops(call, args, graph)
+    return most_trips_given(call, args[1], cond) if most is None and is_counted else most
+
+
+def lengths_before(call: Call, value: Value, rows: ListRows) -> tf.Tensor:
+    """int32 [size]: the length of each row of a list whose rows are equally long."""
+    length = list_length(call, value.tensor)
+    return call.emit("Fill", call.emit.shape_vector([rows.size]), length)
