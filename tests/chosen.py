@@ -4,8 +4,8 @@ All cases together take hours; ``make test-all`` runs them. ``make test`` runs e
 tests: all cases where they take less than ``SECONDS`` together, else as many as fit into that, and
 at least one. A function whose cases take longer than ``LONGEST`` each is left to ``make test-all``,
 unless it is the cheapest one of a file of such functions.
-Each sample of an op runs its first checks and one of the others; each program runs in one of its
-modes, and each op type of XLA in one function. Names decide which cases of a function run, so a new
+Each sample of an op runs its first checks and one of the others. Each program runs in one of its
+modes, and each op type of XLA in one function. Names decide which cases of a function run. So a new
 case leaves the others where they are.
 
 ``durations.json`` has the CPU seconds of one case of each function (``python -m tools.durations``).

@@ -7,7 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor._tf._strided_slices import Item
+from tf_pfor.converters.arrays._indexing import Index, form_of
 from tf_pfor.converters.ragged._forms import (
+    after_check,
     coordinates,
     of_elements,
     rank_of,
@@ -18,11 +21,116 @@ from tf_pfor.converters.ragged._forms import (
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Value
+from tf_pfor.core.values import Cell, Value
+from tf_pfor.layouts.known_ranges import KnownRange, Ranges, known_ranges
+from tf_pfor.layouts.linear import Form
 from tf_pfor.layouts.pieces import in_one, ranges
-from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes
 from tf_pfor.layouts.ragged_parts import packed_to, row_counts
 from tf_pfor.layouts.row_sizes import Size
+
+
+def name_of(item: Item) -> tuple[Form | None, Form | None, int]:
+    """Equal for ranges of an axis that have the same bounds."""
+    begin, end = (None if x is None else form_of(x) for x in (item.begin, item.end))
+    return begin, end, item.stride
+
+
+def number_of(index: int | Index) -> Any:
+    """An int where it is known before running, else int32 [n], or [] for all rows."""
+    return index if isinstance(index, int) else tf.cast(index.value.tensor, tf.int32)
+
+
+def range_in(call: Call, item: Item, room: Size) -> tuple[tf.Tensor | None, RowSizes]:
+    """The begin of a range in each row (None: 0), and its length; equal ranges share them.
+
+    Args:
+      call: the call.
+      item: a range of positive stride.
+      room: the size of its axis.
+    """
+    memo = known_ranges(call.memo, call.loop)
+    key = None if isinstance(room, tf.Tensor) else (name_of(item), room)
+    if key in memo:
+        return memo[key].both
+    size = item.end.value if isinstance(item.end, Index) else None
+    if _is_first(item) and isinstance(size, RowSize) and _fits(size.size, room):
+        return None, size.size
+    found = _shorter(item, room, memo) if isinstance(room, RowSizes) else None
+    found = found or _clamped(call, item, room)
+    if key is not None:
+        memo[key] = found
+    return found.both
+
+
+def _shorter(item: Item, room: RowSizes, memo: Ranges) -> KnownRange | None:
+    """A range of ragged rows from which a number is cut off: x[1:] is as long as x[:-1]."""
+    if not item.is_static or item.stride != 1 or item.end == 0:
+        return None
+    first, last = item.begin or 0, item.end or 0
+    if not first >= 0 >= last:
+        return None
+    shorter = ("shorter", first - last), room
+    if shorter not in memo:
+        most = None if room.most is None else max(room.most - first + last, 0)
+        length = RowSizes.of(tf.maximum(room.tensor - (first - last), 0), most)
+        memo[shorter] = KnownRange(None, length)
+    begin = Cell(tf.minimum(first, room.tensor)) if first else None
+    return KnownRange(begin, memo[shorter].length)
+
+
+def _clamped(call: Call, item: Item, room: Size) -> KnownRange:
+    """A range whose bounds are counted from the end where they are negative, and kept inside."""
+    is_own, most = isinstance(room, RowSizes), room.most if isinstance(room, RowSizes) else room
+    size = room.tensor if isinstance(room, RowSizes) else tf.convert_to_tensor(room, tf.int32)
+    most = -(-most // item.stride) if isinstance(most, int) else None
+
+    def clamped(index: int | Index) -> Any:
+        at = tf.convert_to_tensor(number_of(index), tf.int32)
+        return tf.clip_by_value(tf.where(at < 0, at + size, at), 0, size)
+
+    def of_rows(numbers: tf.Tensor) -> tf.Tensor:
+        is_shared = numbers.shape.rank == 0
+        return tf.broadcast_to(numbers, tf.stack([call.loop.length])) if is_shared else numbers
+
+    begin = None if item.begin is None else of_rows(clamped(item.begin))
+    many = size if item.end is None else clamped(item.end)
+    many = many if begin is None else many - begin
+    many = many if item.stride == 1 else (many + (item.stride - 1)) // item.stride
+    length = of_rows(many if begin is None and item.stride == 1 else tf.maximum(many, 0))
+    length.set_shape([call.loop.static_length])
+    full = None
+    if not is_own and item.begin is not None and item.end is not None:
+        span = form_of(item.end).plus(form_of(item.begin), -1).known
+        if span is not None and span > 0:
+            full = -(-span // item.stride)
+            most = full if most is None else min(most, full)
+    return KnownRange(None if begin is None else Cell(begin), RowSizes.of(length, most, full))
+
+
+def _fits(size: Size, room: Size) -> bool:
+    """Whether an axis is known to have so many elements."""
+    if size is room:
+        return True
+    if not isinstance(size, RowSizes) or size.is_number or not isinstance(room, int):
+        return False
+    return size.most is not None and size.most <= room
+
+
+def _is_first(item: Item) -> bool:
+    """Whether a range has the first elements."""
+    return item.begin in (None, 0) and item.stride == 1
+
+
+def place_of(call: Call, item: Item, size: Size) -> tf.Tensor:
+    """int32 [n]: where an index is in each row, which must have it; clamped under XLA, as there."""
+    own = size.tensor if isinstance(size, RowSizes) else tf.fill([call.loop.length], size)
+    at = tf.convert_to_tensor(number_of(item.begin), tf.int32)
+    at = tf.broadcast_to(tf.where(at < 0, at + own, at), tf.shape(own))
+    if not uses_packed(call):
+        return tf.clip_by_value(at, 0, tf.maximum(own - 1, 0))
+    text = "an index is out of bounds in some iterations. The sizes are"
+    return after_check(call, (at >= 0) & (at < own), text, [own], at)
 
 
 def packed_range(

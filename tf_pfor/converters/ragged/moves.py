@@ -28,7 +28,7 @@ from tf_pfor.converters.ragged._forms import (
     uses_packed,
     with_room,
 )
-from tf_pfor.converters.ragged._windows import Moved, size_times
+from tf_pfor.converters.ragged._windows import Moved, place_of, range_in, size_times
 from tf_pfor.converters.ragged.shapes import target_sizes, without_axes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -296,7 +296,7 @@ def slice_gradient(
     starts = row_starts([size])
     if first.kind == "index":
         packed = _around(call.stacked(dy), rest, items[1:])
-        places = starts + slices.place_of(call, first, size)
+        places = starts + place_of(call, first, size)
     else:
         is_reversed = slices.is_reversal(first)
         if not isinstance(dy, Ragged) or dy.n_leading != 1 or not (first.stride > 0 or is_reversed):
@@ -304,7 +304,7 @@ def slice_gradient(
         if is_reversed:
             first_of_row, lengths = size.tensor - 1, size
         else:
-            first_of_row, lengths = slices.range_in(call, first, size)
+            first_of_row, lengths = range_in(call, first, size)
         rows = row_ids(dy.sizes)
         inside = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts(dy.sizes), rows)
         starts = starts if first_of_row is None else starts + first_of_row
@@ -351,10 +351,10 @@ def _read_of(call: Call, item: Item, size: Size) -> tuple[Any, Any]:
             return size.tensor - 1, size.tensor
         if item.stride < 1:
             raise CannotVectorize("the gradient of a slice that runs backwards")
-        begin, length = slices.range_in(call, item, size)
+        begin, length = range_in(call, item, size)
         return 0 if begin is None else begin, length.tensor
     if isinstance(size, RowSizes):
-        return slices.place_of(call, item, size), 1
+        return place_of(call, item, size), 1
     if not item.is_static or not (item.kind == "index" or isinstance(size, int)):
         raise CannotVectorize("the gradient of a slice of several axes that differ")
     if item.kind == "index":

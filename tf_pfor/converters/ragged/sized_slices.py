@@ -9,8 +9,8 @@ import tensorflow as tf
 from tf_pfor._tf._strided_slices import Item
 from tf_pfor.converters.arrays._indexing import Index, elements, form_of
 from tf_pfor.converters.ragged._forms import after_check, size_at, size_when_run, uses_packed
-from tf_pfor.converters.ragged._windows import Moved
-from tf_pfor.converters.ragged.slices import cut, number_of, of_items
+from tf_pfor.converters.ragged._windows import Moved, number_of
+from tf_pfor.converters.ragged.slices import cut, of_items
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
