@@ -45,3 +45,14 @@ def test_reads_of_some_rows(size):
 
     for found, *wanted in zip(mapped(X), *[body(x) for x in X]):
         np.testing.assert_allclose(found, wanted)
+
+
+def test_slices_of_items_end_anywhere():
+    """Some rows read a slice of one item, up to a number that int32 does not hold."""
+    most = tf.constant(1 << 40, tf.int64)
+
+    def body(x):
+        return tf.cond(x[0, 0] > 0, lambda: x[most - most + 2, 1:most], lambda: x[0, :2])
+
+    found = tf_pfor.vectorized_map(body, X, fallback_to_while_loop=False)
+    np.testing.assert_array_equal(found, [body(x) for x in X])

@@ -169,11 +169,9 @@ def item_read(op: tf.Operation) -> ItemRead | None:
         dots >> k & 1 or (starts >> k & stops >> k & 1 and strides[k] == 1) for k in others
     ):
         return ItemRead(begin[0], None)
-    places = np.zeros([2, len(strides)], np.int32)
-    for target, known, masked in zip(places, (begin, end), (starts | dots, stops | dots)):
+    places = np.zeros([2, len(strides)], strides.dtype)
+    for target, known in zip(places, (begin, end)):
         for k in others:
-            if masked >> k & 1:
-                continue
             if isinstance(known[k], tf.Tensor):
                 return None
             target[k] = known[k]
@@ -183,8 +181,7 @@ def item_read(op: tf.Operation) -> ItemRead | None:
         "ellipsis_mask": dots,
         "shrink_axis_mask": shrinks ^ 1,
     }
-    rest = (places[0], places[1], strides.astype(np.int32), masks)
-    return ItemRead(begin[0], rest)
+    return ItemRead(begin[0], (places[0], places[1], strides, masks))
 
 
 def _entries(vector: tf.Tensor) -> list[np.ndarray | tf.Tensor] | None:
