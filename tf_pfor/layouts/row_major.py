@@ -40,7 +40,7 @@ from tf_pfor.core.values import (
     known_dims,
 )
 from tf_pfor.layouts import repeated
-from tf_pfor.layouts.row_reads import Find, item_read
+from tf_pfor.layouts.row_reads import Find, as_int32, item_read
 
 Tile = Callable[[Value], Value]
 
@@ -345,9 +345,7 @@ class _Access:
 
         And whether the row has this item: the place may be one of another row else.
         """
-        emit = self.emit
-        if index.dtype != tf.int32:
-            index = emit("Cast", index, DstT=tf.int32)
+        emit, index = self.emit, as_int32(index, self.emit)
         count = emit.as_tensor(self.items.count)
         if from_end:
             is_negative = emit("Less", index, np.int32(0))
