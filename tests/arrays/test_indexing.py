@@ -287,3 +287,18 @@ def test_vectors_of_indices_of_unknown_length():
         return mapped(tf.gather_nd, x, places)
 
     np.testing.assert_array_equal(run(TABLE, PLACES), tf.gather_nd(TABLE, PLACES, batch_dims=1))
+
+
+def test_segments_whose_number_the_body_declares():
+    """The number is known before the ids are, and the size of the result too."""
+    ids = tf.Variable([0, 0, 1, 2])
+
+    def one(x):
+        made = tf.math.segment_sum(x, ids.read_value())
+        made.set_shape([3, 2])
+        return made
+
+    x = tf.reshape(tf.range(16.0), [2, 4, 2])
+    run = tf.function(tf_pfor.vmap(one), autograph=False)
+    assert run.get_concrete_function(x).structured_outputs.shape == [2, 3, 2]
+    np.testing.assert_array_equal(run(x), tf.stack([one(row) for row in x]))

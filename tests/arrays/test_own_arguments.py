@@ -171,3 +171,15 @@ def test_spectra_of_as_many_matrices_as_the_row_says(name):
     found = mapped(body, x, K)
     for i in range(4):
         np.testing.assert_allclose(found[i], body(x[i], K[i]), 1e-5)
+
+
+def test_operands_that_grow_in_some_rows_only():
+    """The gradient of a sum adds up the same axes in all rows."""
+
+    def axes(one, other):
+        return tf.raw_ops.BroadcastGradientArgs(s0=one, s1=other).r0
+
+    wide, narrow = tf.constant([[2, 3], [2, 3]]), tf.constant([[1, 3], [1, 3]])
+    np.testing.assert_array_equal(mapped(axes, narrow, wide), [[0], [0]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="broadcast in some iterations only"):
+        mapped(axes, tf.constant([[1, 3], [2, 3]]), wide)

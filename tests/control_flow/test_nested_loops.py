@@ -356,3 +356,21 @@ def test_three_loops_of_equal_trips(name):
         lambda x: tf_pfor.vectorized_map(one, x, fallback_to_while_loop=False), autograph=False
     )(rows)
     np.testing.assert_allclose(found, [tf.function(one)(x) for x in rows], rtol=1e-6)
+
+
+def test_what_a_conditional_of_all_rows_keeps_in_a_loop_of_some():
+    """An inner loop, whose number of trips its branch keeps for the gradient."""
+
+    def model(k, x):
+        def branch(s):
+            return tf.while_loop(lambda u, _: u < 2, lambda u, r: (u + 1, r * r), (0, s))[1]
+
+        def body(t, s):
+            return t + 1, tf.cond(t > 0, lambda: branch(s), lambda: s)
+
+        return tf.while_loop(lambda t, _: t < k, body, (0, x))[1]
+
+    one = gradients_in_body(model)
+    rows = tf.constant([0, 2]), X[:2]
+    found = tf.function(lambda *rows: mapped(one, *rows), autograph=False)(*rows)
+    np.testing.assert_allclose(found[0], [2 * X[0], 8 * X[1] ** 7], rtol=1e-9)

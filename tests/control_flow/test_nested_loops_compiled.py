@@ -208,3 +208,20 @@ def test_trips_that_the_loop_around_computes_are_refused(weight, differs):
 
     with pytest.raises(tf_pfor.NotVectorizableError, match="give that one maximum_iterations"):
         tf.function(tf_pfor.vmap(one), jit_compile=True, autograph=False)(OUTER, INNER, X)
+
+
+def test_rows_in_the_outer_loop_have_the_room_of_all_rows():
+    """The rows that are active are not known before running, the trips of all rows are."""
+
+    def model(k, m, x):
+        def outer(t, s):
+            inner = tf.while_loop(
+                lambda u, _: u < m, lambda u, r: (u + 1, tf.sin(r)), (0, s), maximum_iterations=m
+            )
+            return t + 1, inner[1]
+
+        return tf.while_loop(lambda t, _: t < k, outer, (0, x), maximum_iterations=5)[1]
+
+    run = tf.function(mapped, jit_compile=True, autograph=False)
+    made = run.get_concrete_function(gradients_in_body(model), OUTER, INNER, X)
+    assert made.structured_outputs[0].shape == [5, 3]

@@ -11,6 +11,7 @@ from tf_pfor.converters.control_flow import while_compact
 
 X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 LENGTHS = np.array([2, 0, 4, 1, 4], np.int32)
+ONES = tf.ones([3])
 
 
 @pytest.fixture
@@ -104,3 +105,25 @@ def test_a_variable_that_is_only_read(always):
         return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
 
     check(f, LENGTHS, X, while_strategy="compact", xla=False)
+
+
+def test_one_loop_where_trips_push_the_same_tensor(always):
+    """The list is a tensor and a count, which are not rows."""
+
+    def pushed(k, x):
+        empty = tf.raw_ops.EmptyTensorList(
+            element_shape=[3], max_num_elements=-1, element_dtype=tf.float32
+        )
+        return tf.while_loop(
+            lambda t, _: t < k,
+            lambda t, h: (t + 1, tf.raw_ops.TensorListPushBack(input_handle=h, tensor=ONES)),
+            (0, empty),
+        )[1]
+
+    def length(k, x):
+        return tf.raw_ops.TensorListLength(input_handle=pushed(k, x))
+
+    run = tf.function(
+        lambda *rows: vectorized(length, rows, while_strategy="compact"), autograph=False
+    )
+    np.testing.assert_array_equal(run(LENGTHS, X)[0], LENGTHS)

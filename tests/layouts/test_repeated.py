@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.comparisons import assert_close, check, gradient_of, notes, vectorized
+from tests.comparisons import assert_close, check, gradient_of, mapped, notes, vectorized
 from tf_pfor import vectorized_map, vmap
 
 raw = tf.raw_ops
@@ -336,3 +336,17 @@ def test_list_of_own_length_is_stacked():
         return tf.reduce_sum(items, 0)
 
     assert_close(vectorized_map(body, tf.constant(LENGTHS)), LENGTHS[:, None] * w.numpy())
+
+
+def test_pushes_behind_the_end_of_each_row():
+    """A list that differs in length between rows ends with what was pushed to it last."""
+    k, x = tf.constant(LENGTHS), tf.constant(X)
+    made, lengths = mapped(pushed_after, k, x, while_strategy="mask")
+    np.testing.assert_array_equal(made, X)
+    np.testing.assert_array_equal(lengths, LENGTHS)  # without the last one again
+
+
+def test_a_list_that_was_popped_is_shorter():
+    lengths, items = vmap(popped)(LENGTHS, X)
+    np.testing.assert_array_equal(lengths, LENGTHS)
+    np.testing.assert_allclose(items, X + 2.0)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import mapped
 
 X = tf.constant(np.random.default_rng(0).normal(size=[6, 4, 3]))
 
@@ -51,8 +52,41 @@ def test_reads_of_some_rows(size):
         return [one(x, k) for one in (branch, loop, from_the_end, parts) for k in (-4, -1, 2)]
 
     @tf.function(input_signature=[tf.TensorSpec([6, size, 3], X.dtype)])
-    def mapped(xs):
+    def run(xs):
         return tf_pfor.vectorized_map(body, xs, fallback_to_while_loop=False)
 
-    for found, *wanted in zip(mapped(X), *[body(x) for x in X]):
+    for found, *wanted in zip(run(X), *[body(x) for x in X]):
         np.testing.assert_allclose(found, wanted)
+
+
+def test_slices_of_items_end_anywhere():
+    """Some rows read a slice of one item, up to a number that int32 does not hold."""
+    most = tf.constant(1 << 40, tf.int64)
+
+    def body(x):
+        return tf.cond(x[0, 0] > 0, lambda: x[most - most + 2, 1:most], lambda: x[0, :2])
+
+    found = tf_pfor.vectorized_map(body, X, fallback_to_while_loop=False)
+    np.testing.assert_array_equal(found, [body(x) for x in X])
+
+
+@pytest.mark.parametrize("strategy", ["in a branch", "in a loop"])
+def test_indices_that_int32_does_not_hold(strategy):
+    """They are outside, like in TensorFlow; cut to 32 bits, 1 << 32 would be the first item."""
+
+    def branch(x, k):
+        return tf.cond(x[0, 0] < 10.0, lambda: x[k] * 2.0, lambda: x[0])
+
+    def loop(x, k):
+        def step(t, x):
+            return t + 1, tf.tensor_scatter_nd_update(x, [[t]], x[k][None])
+
+        most, start = tf.minimum(k, 2), tf.constant(0, k.dtype)
+        return tf.while_loop(lambda t, _: t < most, step, (start, x))[1]
+
+    one = branch if strategy == "in a branch" else loop
+    x, k = tf.tile(X[:2], [1, 1, 12]), tf.constant([1, 3], tf.int64)
+    expected = [one(*row) for row in zip(x, k)]
+    np.testing.assert_allclose(mapped(one, x, k, while_strategy="compact"), expected)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        mapped(one, x, k + tf.constant([0, 1 << 32], tf.int64), while_strategy="compact")

@@ -204,3 +204,19 @@ def test_optionals_keep_bools_as_numbers():
     kept = [n.attr["Toutput_types"].list.type for n in nodes if n.op == "OptionalFromValue"]
     assert [tf.as_dtype(t) for types in kept for t in types] == [tf.uint8]
     np.testing.assert_allclose(run(x), [body(row) for row in x], 1e-6)
+
+
+def test_a_list_in_a_conditional_says_what_its_gradient_holds():
+    """Else TensorFlow's sum of the gradients of lists may end the process under jit_compile."""
+
+    def one(x, y):
+        a = tf.TensorArray(x.dtype, 2, element_shape=[], clear_after_read=False).unstack(x)
+        return tf.cond(y > 0, lambda: a.read(0) * y, lambda: a.read(1)) + a.read(1)
+
+    @tf.function(autograph=False, jit_compile=True)
+    def run(x, y):
+        return comparisons.gradient_of(lambda: comparisons.mapped(one, x, y), x)
+
+    ops = comparisons.all_ops(run.get_concrete_function(tf.ones([3, 2]), tf.ones([3])).graph)
+    known = [op for op in ops if op.node_def.attr["_gradient_op_type"].s == b"TfPforKnownList"]
+    assert [op.type for op in known] == ["Identity"]

@@ -127,3 +127,13 @@ def test_a_function_that_is_called_with_arrays_of_other_lengths(compiled):
     three, five = run()
     np.testing.assert_array_equal(three, [[2, 0, 1], [-2, 0, 6], [6, 0, 3]])
     np.testing.assert_array_equal(five, [[2, 0, 0, 0, 1], [-2, 0, 0, 0, 6], [6, 0, 0, 0, 3]])
+
+
+def test_a_place_right_behind_the_end():
+    def one(p, i, x):
+        a = tf.TensorArray(D, 3, element_shape=[]).unstack(tf.stack([x, x, x]))
+        return a.scatter([i + 1], x[None] * 2).stack()
+
+    np.testing.assert_array_equal(mapped(one, P[:2], PLACE[:2], X[:2]), [[1, 2, 1], [2, 2, 4]])
+    with pytest.raises(INVALID, match="Iterations scatter into a list beyond its end"):
+        mapped(one, P, PLACE, X)

@@ -97,3 +97,12 @@ def test_grappler_does_not_take_the_rows_for_a_bias(n):
             return tf_pfor.vectorized_map(lambda r: tf.matmul(a, b) + r, x)
 
         np.testing.assert_array_equal(run(a, b, x), np.full([n, 2, 4], 4.0))
+
+
+def test_operands_are_repeated_where_that_costs_least():
+    """Six groups of axes; to join the first two would write 380 elements."""
+    y = arange(4, 1, 2, 1, 2)
+    mapped = tf.function(tf_pfor.vmap(lambda row: row * y), autograph=False)
+    graph = mapped.get_concrete_function(tf.TensorSpec([3, 1, 5, 1, 5, 1])).graph
+    wide = [op.outputs[0] for op in graph.get_operations() if op.type == "BroadcastTo"]
+    assert sum(t.shape.num_elements() for t in wide) == 230

@@ -148,3 +148,19 @@ def test_rows_that_are_joined_of_parts_stay_apart(model, which, weights_are_larg
     products = [op for op in ops if op.type == "MatMul"]
     assert not [op for op in products if op.inputs[0].op.type == "ConcatV2"]
     assert [op for op in ops if op.type == "AddN" and len(op.inputs) == 5]
+
+
+def test_blocks_of_different_widths(weights_are_large):
+    """Rows in blocks of 4, 2 and 3 columns, by blocks of as many rows of a weight."""
+    weight, x = tf.Variable(normal(INPUTS, 9)), normal(5, 3, INPUTS)
+
+    def one(s):
+        for _ in range(3):
+            both = tf.concat([tf.sin(s), tf.tanh(s[:, :2]), tf.cos(s[:, :3])], 1)
+            s = tf.matmul(both, weight, transpose_b=True)
+        return s
+
+    run = tf.function(tf_pfor.vmap(one), autograph=False)
+    sums = [op for op in run.get_concrete_function(x).graph.get_operations() if op.type == "AddN"]
+    assert [len(op.inputs) for op in sums] == [3, 3, 3]
+    np.testing.assert_allclose(run(x), tf.stack([one(row) for row in x]), 1e-4, 1e-5)

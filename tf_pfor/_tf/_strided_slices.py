@@ -113,5 +113,7 @@ def spec_of(items: Iterable[Item]) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
         masks["end_mask"] |= (is_part and item.end is None) << p
         first = item.begin or 0
         bounds.append((first, first + 1 if item.kind == "index" else item.end or 0, item.stride))
-    begin, end, strides = np.asarray(bounds, np.int32).reshape([-1, 3]).T
+    numbers = np.asarray(bounds, np.int64).reshape([-1, 3])
+    narrow = numbers.astype(np.int32)
+    begin, end, strides = (narrow if (narrow == numbers).all() else numbers).T
     return begin, end, strides, masks

@@ -41,7 +41,7 @@ from tf_pfor.core.values import (
     known_dims,
 )
 from tf_pfor.layouts import repeated
-from tf_pfor.layouts.row_reads import item_read
+from tf_pfor.layouts.row_reads import as_int32, item_read
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -334,9 +334,7 @@ class _Access:
 
         And whether the row has this item: the place may be one of another row else.
         """
-        emit = self.emit
-        if index.dtype != tf.int32:
-            index = emit("Cast", index, DstT=tf.int32)
+        emit, index = self.emit, as_int32(index, self.emit)
         count = emit.as_tensor(self.items.count)
         if from_end:
             is_negative = emit("Less", index, np.int32(0))

@@ -111,11 +111,17 @@ def _wrapped(source: RowSource, index: Value, emit: Emitter) -> tf.Tensor:
         if known >= 0 or isinstance(size, int):
             return emit.constant(np.int32(known if known >= 0 else known + size))
         return emit("AddV2", size, np.int32(known))
-    at, size = index.tensor, emit.as_tensor(size)
-    if at.dtype != tf.int32:
-        at = emit("Cast", at, DstT=tf.int32)
+    at, size = as_int32(index.tensor, emit), emit.as_tensor(size)
     is_negative = emit("Less", at, np.int32(0))
     return emit("SelectV2", is_negative, emit("AddV2", at, size), at)
+
+
+def as_int32(index: tf.Tensor, emit: Emitter) -> tf.Tensor:
+    """An index as int32; one that int32 does not hold stays one that no array has."""
+    if index.dtype == tf.int64:
+        most = np.iinfo(np.int32)
+        index = emit("ClipByValue", index, np.int64(most.min), np.int64(most.max))
+    return index if index.dtype == tf.int32 else emit("Cast", index, DstT=tf.int32)
 
 
 def _gather_index(op: tf.Operation, inputs: Mapping[str, Any]) -> Value | None:

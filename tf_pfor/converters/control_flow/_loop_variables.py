@@ -80,7 +80,7 @@ class Carry:
     @property
     def is_plain(self) -> bool:
         """Whether the variable is one tensor, stacked or the same for all rows."""
-        special = self.factors or self.repeats or self.has_lengths or self.may_grow
+        special = self.repeats or self.may_grow
         return not special and self.layout in (Layout.STACKED, Layout.UNSTACKED)
 
     @property
