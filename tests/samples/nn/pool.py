@@ -61,6 +61,11 @@ SAMPLES = [
         max_ops=20,
     ),
     max_grad("MaxPoolGradGrad", IMAGE, POOLED, IMAGE, max_ops=20),
+    max_grad(
+        "MaxPoolGradGrad", IMAGE, IMAGE, IMAGE, label="same-size", max_ops=20,
+        attrs={**PLAIN, "strides": [1, 1, 1, 1], "padding": "SAME"},
+        grad=False,  # by the image: None, where TensorFlow has zeros
+    ),
     max_grad("MaxPoolGradV2", IMAGE, POOLED, POOLED, max_ops=20),
     max_grad("MaxPoolGradGradV2", IMAGE, POOLED, IMAGE, max_ops=20, grad=False),  # no gradient
     max_grad("MaxPool3DGrad", VOLUME, SMALL, SMALL, attrs=SPACE, max_ops=20),

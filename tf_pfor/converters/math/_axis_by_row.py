@@ -31,11 +31,12 @@ def own_axis(call: Call, axis: Value, rank: int) -> tf.Tensor:
     if _tf.in_xla_context(call.emit.graph):
         raise CannotVectorize("an axis that cannot be checked, under jit_compile")
     emit = call.emit
-    flat = emit("Cast", emit.reshape(axis.tensor, [call.loop.length]), DstT=tf.int32)
-    low, high = emit.constant(-rank, tf.int32), emit.constant(rank, tf.int32)
+    flat = emit.reshape(axis.tensor, [call.loop.length])
+    low, high = emit.constant(-rank, flat.dtype), emit.constant(rank, flat.dtype)
     is_one = emit("LogicalAnd", emit("GreaterEqual", flat, low), emit("Less", flat, high))
     flat = checked(call, is_one, f"the axis is not one of {rank} in some iterations. It is:", flat)
-    from_front = emit("AddV2", flat, high)
+    flat = emit("Cast", flat, DstT=tf.int32) if flat.dtype != tf.int32 else flat
+    from_front = emit("AddV2", flat, emit.constant(rank, tf.int32))
     return emit("SelectV2", emit("Less", flat, emit.constant(0, tf.int32)), from_front, flat)
 
 

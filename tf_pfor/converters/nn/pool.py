@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters.math._families import fold_batch, table
 from tf_pfor.converters.math._in_channels import each_channel
 from tf_pfor.converters.nn._channels import at_least_one, folded_rows, scaled, unfolded_rows
@@ -25,7 +26,33 @@ _BY_CHANNEL = functools.partial(each_channel, sizes=("ksize", "strides"))
 fold_batch(table("AvgPool", *_POOL), "value", unless=_BY_CHANNEL)
 fold_batch(table("AvgPool3D MaxPool3D MaxPoolV2", *_POOL), "input")
 fold_batch(table("MaxPool", *_POOL, "explicit_paddings"), "input", unless=_BY_CHANNEL)
-fold_batch(table("MaxPoolGradGrad MaxPoolGradGradV2 MaxPoolGradV2", *_POOL), _THREE)
+fold_batch(table("MaxPoolGradGradV2 MaxPoolGradV2", *_POOL), _THREE)
+
+
+@RegisterPFor("MaxPoolGradGrad", _THREE, attrs=_POOL)
+def max_pool_second_gradient(call: Call, orig_input: Value, orig_output: Value, grad: Value) -> Any:
+    """In the batch; by the places of the maxima where the pool has the size of its input.
+
+    There TensorFlow's kernel writes over the gradient that it reads, and gives zeros in graphs.
+    """
+    ksize, strides, padding = (call.attr(name) for name in ("ksize", "strides", "padding"))
+    has_its_size = set(strides) == {1} and (padding == "SAME" or set(ksize) == {1})
+    in_order = call.attr("data_format") == "NHWC" and not _tf.in_xla_context(call.emit.graph)
+    if not (has_its_size and in_order):
+        values = {"orig_input": orig_input, "orig_output": orig_output, "grad": grad}
+        made = call.rebuild(**{name: fold(call, value) for name, value in values.items()})
+        return unfold(call, made, grad)
+    _, places = call.emit(
+        "MaxPoolWithArgmax",
+        folded_rows(call, orig_input),
+        ksize=ksize,
+        strides=strides,
+        padding=padding,
+        include_batch_in_index=True,
+    )
+    flat = call.emit.reshape(folded_rows(call, grad), [-1])
+    made = call.emit("GatherV2", flat, places, np.int32(0))
+    return unfolded_rows(call, made, grad)
 
 
 def not_empty(call: Call, orig_input: Value, orig_output: Value, grad: Value) -> Any:
