@@ -5,7 +5,9 @@ tests: all cases where they take less than ``SECONDS`` together, else as many as
 at least one. A function whose cases take longer than ``LONGEST`` each is left to ``make test-all``,
 unless it is the cheapest one of a file of such functions.
 Each sample of an op runs its first checks and one of the others; each program runs in one of its
-modes. Names decide which cases of a function run, so a new case leaves the others where they are.
+modes. Of a table of tests, ``test_table_of_...``, each row counts as a function: the first part of
+a case's name, up to a hyphen. Names decide which cases of a function run, so a new case leaves the
+others where they are.
 
 ``durations.json`` has the CPU seconds of one case of each function (``python -m tools.durations``).
 """
@@ -30,6 +32,7 @@ OF_EACH_SAMPLE = ("test_outcome", "test_values")
 PROGRAMS = "test_programs.py::test_programs"
 CALL_SITES = "test_call_sites.py::test_call_sites"
 PART_OF_CALL_SITES = 0.25
+TABLE = "::test_table_of_"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +41,8 @@ class Test:
 
     Attributes:
       name: its id.
-      function: file and function, of samples and cells with the topic; seconds are recorded for it.
+      function: file and function, of samples and cells with the topic, of tables with the row;
+        seconds are recorded for it.
       case: its parameters, "" if it has none.
     """
 
@@ -52,6 +56,8 @@ class Test:
         function = path.removeprefix("tests/")
         if function.startswith(("test_samples.py", "test_call_sites.py")) and case:
             function = f"{function}[{case.split('.')[0]}"
+        elif TABLE in function and case:
+            function = f"{function}[{case.partition('-')[0]}"
         return cls(name, function, case)
 
     @property
@@ -70,7 +76,7 @@ def chosen(tests: Iterable[Test], seconds: dict[str, float]) -> set[Test]:
     functions: dict[str, list[Test]] = collections.defaultdict(list)
     alternatives: dict[str, list[Test]] = collections.defaultdict(list)
     for t in sorted(tests, key=lambda t: (t.number, t.name)):
-        name = t.function.partition("[")[0]
+        name = t.function if TABLE in t.function else t.function.partition("[")[0]
         if name.startswith("test_samples.py") and t.case:
             is_first = name.endswith(OF_EACH_SAMPLE)
             alternatives[t.name if is_first else t.case].append(t)
