@@ -245,9 +245,9 @@ def assert_close(found, expected, rtol=1e-9, atol=1e-12):
         np.testing.assert_allclose(f, e, rtol=rtol, atol=atol)
 
 
-def rows_of(body, *args):
+def rows_of(body, *args, eager=False):
     """The results of ``body`` for each row of ``args``, dense or ragged; shapes may differ."""
-    one = tf.function(body, reduce_retracing=True)
+    one = body if eager else tf.function(body, reduce_retracing=True)
     return [one(*(a[i] for a in args)) for i in range(int(tf.shape(args[0])[0]))]
 
 
@@ -288,7 +288,9 @@ def flat(columns):
     return tf.concat(columns, 0) if columns else tf.zeros([0])
 
 
-def compare_around(body, *args, by=(), in_function=False, rtol=1e-5, atol=1e-6, **options):
+def compare_around(
+    body, *args, by=(), in_function=False, eager=False, rtol=1e-5, atol=1e-6, **options
+):
     """The gradients of a tape around a map of ``body`` against those around a call for each row.
 
     Args:
@@ -296,6 +298,7 @@ def compare_around(body, *args, by=(), in_function=False, rtol=1e-5, atol=1e-6, 
       *args: dense or ragged arguments; axis 0 is the loop.
       by: sources beside the floats of ``args``.
       in_function: whether the map and its tape are in a tf.function.
+      eager: whether the calls for each row are eager.
       rtol: the relative tolerance.
       atol: the absolute tolerance.
       **options: options of the map.
@@ -313,7 +316,7 @@ def compare_around(body, *args, by=(), in_function=False, rtol=1e-5, atol=1e-6, 
         return [tf.convert_to_tensor(g) for g in found]
 
     def columns():
-        return list(zip(*map(tf.nest.flatten, rows_of(body, *args))))
+        return list(zip(*map(tf.nest.flatten, rows_of(body, *args, eager=eager))))
 
     run = lambda: slopes(lambda: mapped(body, *args, **options))  # noqa: E731
     found = tf.function(run, autograph=False)() if in_function else run()

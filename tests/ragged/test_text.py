@@ -208,6 +208,7 @@ EVERYWHERE = [
     ("texts", "bag"), ("texts", "ids"), ("texts", "split"), ("texts", "texts, ids"),
     ("texts", "texts, count"), ("characters", "decoded"), ("texts", "ngrams"), ("pairs", "tensor"),
     ("many", "split"), ("tokens", "in buckets"), ("texts", "joined again"),
+    ("texts", "texts of length 4"),
 ]  # fmt: skip
 OTHERS = [s for s in SITES if s != "eager"]
 RUNS = [
