@@ -5,8 +5,9 @@ tests: all cases where they take less than ``SECONDS`` together, else as many as
 at least one. A function whose cases take longer than ``LONGEST`` each is left to ``make test-all``,
 unless it is the cheapest one of a file of such functions.
 Each sample of an op runs its first checks and one of the others. Each program runs in one of its
-modes, and each op type of XLA in one function. Names decide which cases of a function run. So a new
-case leaves the others where they are.
+modes, and each op type of XLA in one function. Of a table of tests, ``test_table_of_...``, each row
+counts as a function: the first part of a case's name, up to a hyphen. Names decide which cases of a
+function run. So a new case leaves the others where they are.
 
 ``durations.json`` has the CPU seconds of one case of each function (``python -m tools.durations``).
 """
@@ -33,6 +34,7 @@ CALL_SITES = "test_call_sites.py::test_call_sites"
 # Each case of these functions, an op type, runs in one of them.
 VALUES_OF_OPS = ("arrays/test_xla_ops.py::test_values",)
 PART_OF_CALL_SITES = 0.25
+TABLE = "::test_table_of_"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +43,8 @@ class Test:
 
     Attributes:
       name: its id.
-      function: file and function, of samples and cells with the topic; seconds are recorded for it.
+      function: file and function, of samples and cells with the topic, of tables with the row;
+        seconds are recorded for it.
       case: its parameters, "" if it has none.
     """
 
@@ -55,6 +58,8 @@ class Test:
         function = path.removeprefix("tests/")
         if function.startswith(("test_samples.py", "test_call_sites.py")) and case:
             function = f"{function}[{case.split('.')[0]}"
+        elif TABLE in function and case:
+            function = f"{function}[{case.partition('-')[0]}"
         return cls(name, function, case)
 
     @property
@@ -73,7 +78,7 @@ def chosen(tests: Iterable[Test], seconds: dict[str, float]) -> set[Test]:
     functions: dict[str, list[Test]] = collections.defaultdict(list)
     alternatives: dict[str, list[Test]] = collections.defaultdict(list)
     for t in sorted(tests, key=lambda t: (t.number, t.name)):
-        name = t.function.partition("[")[0]
+        name = t.function if TABLE in t.function else t.function.partition("[")[0]
         if name.startswith("test_samples.py") and t.case:
             is_first = name.endswith(OF_EACH_SAMPLE)
             alternatives[t.name if is_first else t.case].append(t)

@@ -122,6 +122,16 @@ def check(f, *args, xla=True, grad=True, second=False, unknown=False, rtol=2e-5,
         same(found, wanted, "gradients")
 
 
+def row_of(table, *args, **options):
+    """Adds a function of a row to a table, by its name, with what ``check`` gets."""
+
+    def add(f):
+        table[f.__name__.replace("_", " ")] = (f, args, options)
+        return f
+
+    return add
+
+
 def value_and_gradient(of, sources, **options):
     """The result of ``of()`` under a tape, which finds variables, and its gradients."""
     with tf.GradientTape() as tape:
@@ -150,10 +160,35 @@ def gradients_in_body(model, by=(-1,), also=()):
     return one
 
 
+def two_orders(run, x, shared):
+    """The result, first and second gradients by x and by tensors and variables beside it."""
+    sources = [x, *shared]
+    watched = [s for s in sources if not isinstance(s, tf.Variable)]
+    with tf.GradientTape() as outer:
+        outer.watch(watched)
+        with tf.GradientTape() as inner:
+            inner.watch(watched)
+            y = run(x)
+            weights = tf.reshape(tf.cos(tf.range(tf.cast(tf.size(y), y.dtype))), tf.shape(y))
+            total = tf.reduce_sum(y * weights)
+        first = inner.gradient(total, sources, unconnected_gradients="zero")
+        curved = tf.add_n([tf.reduce_sum(tf.sin(g)) for g in first])
+    return [y, *first, *outer.gradient(curved, sources, unconnected_gradients="zero")]
+
+
+def strict_map(fn, elems, **options):
+    """vectorized_map; nothing may loop over rows, unless ``fallback`` says so."""
+    return tf_pfor.vectorized_map(fn, elems, **{"fallback": "error", **options})
+
+
+def strict(fn, **options):
+    """vmap; nothing may loop over rows, unless ``fallback`` says so."""
+    return tf_pfor.vmap(fn, **{"fallback": "error", **options})
+
+
 def mapped(one, *args, **options):
-    """vectorized_map of ``one(*row)``; nothing may loop over rows, unless ``fallback`` says so."""
-    options = {"fallback": "error", **options}
-    return tf_pfor.vectorized_map(lambda row: one(*row), args, **options)
+    """strict_map of ``one(*row)``."""
+    return strict_map(lambda row: one(*row), args, **options)
 
 
 def by_row(one, *args, maps=1):
@@ -163,6 +198,30 @@ def by_row(one, *args, maps=1):
     return tf.nest.map_structure(
         lambda *parts: tf.reshape(tf.stack(parts), [*shape, *parts[0].shape]), *rows
     )
+
+
+def compare(one, *args, maps=1, rtol=1e-9, atol=1e-12, function=None, **options):
+    """A map of ``one``, or ``maps`` of them in each other, against one row after the other.
+
+    Args:
+      one: a function of a row, whose results have one shape.
+      *args: arrays; axis 0 is the loop, and so are the next axes of several maps.
+      maps: the number of maps.
+      rtol: the relative tolerance.
+      atol: the absolute tolerance.
+      function: options of a tf.function around all maps; None if there is none.
+      **options: options of the maps.
+    """
+
+    def run(depth):
+        return one if depth == 0 else lambda *rows: mapped(run(depth - 1), *rows, **options)
+
+    of_all = run(maps) if function is None else tf.function(run(maps), autograph=False, **function)
+    found = of_all(*args)
+    if 0 in args[0].shape[:maps]:
+        assert all(t.shape[:maps] == args[0].shape[:maps] for t in tf.nest.flatten(found))
+    else:
+        assert_close(found, by_row(one, *args, maps=maps), rtol, atol)
 
 
 def in_threads(work, numbers):
@@ -186,27 +245,82 @@ def assert_close(found, expected, rtol=1e-9, atol=1e-12):
         np.testing.assert_allclose(f, e, rtol=rtol, atol=atol)
 
 
-def check_ragged_rows(function, elements, *, unknown, rtol, atol):
-    """``function`` over variable-length rows against a call for each; no rows for unknown n."""
+def rows_of(body, *args, eager=False):
+    """The results of ``body`` for each row of ``args``, dense or ragged; shapes may differ."""
+    one = body if eager else tf.function(body, reduce_retracing=True)
+    return [one(*(a[i] for a in args)) for i in range(int(tf.shape(args[0])[0]))]
 
-    def run(x):
-        return tf_pfor.vectorized_map(function, x, fallback="error")
 
-    def dense(row):
-        return row.to_tensor() if isinstance(row, tf.RaggedTensor) else row
+def assert_rows(found, rows, rtol=1e-5, atol=1e-6):
+    """The results of a map, dense or ragged, are these rows, of the same dtypes."""
+    for column in tf.nest.flatten(found):
+        assert int(tf.shape(column)[0]) == len(rows)
+    for i, row in enumerate(rows):
+        for column, want in zip(tf.nest.flatten(found), tf.nest.flatten(row), strict=True):
+            got = column[i].to_tensor() if isinstance(column[i], tf.RaggedTensor) else column[i]
+            want = want.to_tensor() if isinstance(want, tf.RaggedTensor) else want
+            assert got.dtype == want.dtype
+            if tf.size(want) == 0:
+                assert tf.size(got) == 0
+            else:
+                assert got.shape == want.shape
+                np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
 
+
+def compare_rows(body, *args, unknown=False, rtol=1e-5, atol=1e-6, **options):
+    """A map of ``body`` against a call for each row; of unknown n, also of no rows and of one."""
+    run, counts = lambda *a: mapped(body, *a, **options), [None]
     if unknown:
-        spec = tf.RaggedTensorSpec([None, *elements.shape[1:]], elements.dtype, 1)
-        run = tf.function(run, input_signature=[spec])
-        assert run(elements[:0]).shape[0] == 0
-    found = run(elements)
-    assert found.shape[0] == elements.nrows()
-    for i in range(int(elements.nrows())):
-        row, expected = dense(found[i]), function(elements[i])
-        if tf.size(expected) == 0:
-            assert tf.size(row) == 0
-            continue
-        np.testing.assert_allclose(row, expected, rtol=rtol, atol=atol)
+        run = tf.function(run, input_signature=[of_unknown_n(a) for a in args], autograph=False)
+        counts = [None, 0, 1]
+    rows, kinds = rows_of(body, *args), set()
+    for n in counts:
+        found = run(*(a[:n] for a in args))
+        assert_rows(found, rows[:n], rtol, atol)
+        kinds.add(tuple(isinstance(x, tf.RaggedTensor) for x in tf.nest.flatten(found)))
+    assert len(kinds) == 1
+
+
+def flat(columns):
+    """All floats of a nest of tensors and of ragged rows, one behind the other."""
+    columns = [getattr(x, "flat_values", x) for x in tf.nest.flatten(columns)]
+    columns = [tf.reshape(x, [-1]) for x in columns if x.dtype.is_floating]
+    return tf.concat(columns, 0) if columns else tf.zeros([0])
+
+
+def compare_around(
+    body, *args, by=(), in_function=False, eager=False, rtol=1e-5, atol=1e-6, **options
+):
+    """The gradients of a tape around a map of ``body`` against those around a call for each row.
+
+    Args:
+      body: a function of a row.
+      *args: dense or ragged arguments; axis 0 is the loop.
+      by: sources beside the floats of ``args``.
+      in_function: whether the map and its tape are in a tf.function.
+      eager: whether the calls for each row are eager.
+      rtol: the relative tolerance.
+      atol: the absolute tolerance.
+      **options: options of the map.
+    """
+    sources = [getattr(a, "flat_values", a) for a in args if a.dtype.is_floating]
+    sources += by
+
+    def slopes(results):
+        def total():
+            x = flat(results())
+            x = tf.sin(tf.where(tf.math.is_finite(x), x, 0.0))
+            return tf.reduce_sum(x * tf.cos(tf.range(tf.cast(tf.size(x), x.dtype))))
+
+        found = gradient_of(total, sources, unconnected_gradients="zero")
+        return [tf.convert_to_tensor(g) for g in found]
+
+    def columns():
+        return list(zip(*map(tf.nest.flatten, rows_of(body, *args, eager=eager))))
+
+    run = lambda: slopes(lambda: mapped(body, *args, **options))  # noqa: E731
+    found = tf.function(run, autograph=False)() if in_function else run()
+    assert_close(found, slopes(columns), rtol=rtol, atol=atol)
 
 
 def in_two_maps(one, *args):
@@ -221,3 +335,14 @@ def all_ops(graph):
         if op.type in ("While", "StatelessWhile"):
             for name in ("cond", "body"):
                 yield from all_ops(_tf.function_graph(graph, op.get_attr(name).name))
+
+
+def needed_ops(outputs):
+    """The ops of a graph that its outputs are made of."""
+    todo, seen = [t.op for t in outputs], set()
+    while todo:
+        op = todo.pop()
+        if op not in seen:
+            seen.add(op)
+            todo += [t.op for t in op.inputs]
+    return seen

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of, value_and_gradient
 
 
 def rows(n, *inner, seed=0):
@@ -16,11 +17,8 @@ def check(fn, *elems, rtol=1e-5, atol=1e-5, fallback=False):
     """``vectorized_map`` equals a Python loop, eagerly and in tf.function."""
     tensors = tuple(tf.constant(e) for e in elems)
 
-    def unpacked(e):
-        return fn(*e)
-
     def run(*given):
-        return tf_pfor.vectorized_map(unpacked, given, fallback_to_while_loop=fallback)
+        return tf_pfor.vectorized_map(lambda e: fn(*e), given, fallback_to_while_loop=fallback)
 
     one = tf.function(fn)
     expected = [tf.nest.flatten(one(*[t[r] for t in tensors])) for r in range(len(elems[0]))]
@@ -193,30 +191,20 @@ def test_a_tape_in_the_body():
     w = tf.Variable(rows(3, 2))
 
     def fn(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(tf.tanh(tf.linalg.matvec(w, x, transpose_a=True)))
-        return tape.gradient(y, [x, w])
+        return gradient_of(
+            lambda: tf.reduce_sum(tf.tanh(tf.linalg.matvec(w, x, transpose_a=True))), [x, w]
+        )
 
     check(fn, rows(4, 3))
 
 
 def test_tf_gradients_in_the_body():
-    def fn(x):
-        return tf.gradients(tf.reduce_sum(tf.exp(x) * x), x)[0]
-
-    check(fn, rows(4, 3))
+    check(lambda x: tf.gradients(tf.reduce_sum(tf.exp(x) * x), x)[0], rows(4, 3))
 
 
 def test_second_derivatives_in_the_body():
     def fn(x):
-        with tf.GradientTape() as outer:
-            outer.watch(x)
-            with tf.GradientTape() as inner:
-                inner.watch(x)
-                y = tf.reduce_sum(tf.sin(x) * x**2)
-            first = inner.gradient(y, x)
-        return outer.gradient(first, x)
+        return gradient_of(lambda: gradient_of(lambda: tf.reduce_sum(tf.sin(x) * x**2), x), x)
 
     check(fn, rows(4, 3))
 
@@ -230,22 +218,16 @@ def clipped(x):
 
 
 def test_a_custom_gradient_differentiated_in_the_body():
-    def fn(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = clipped(x)
-        return y, tape.gradient(y, x)
-
-    check(fn, rows(4, 3))
+    check(lambda x: value_and_gradient(lambda: clipped(x), x), rows(4, 3))
 
 
 def test_a_custom_gradient_differentiated_outside():
     x = tf.constant(rows(4, 3))
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = tf_pfor.vectorized_map(clipped, x)
     np.testing.assert_allclose(
-        tape.gradient(y, x), np.clip(2 * x.numpy(), -1, 1), rtol=1e-5, atol=1e-6
+        gradient_of(lambda: tf_pfor.vectorized_map(clipped, x), x),
+        np.clip(2 * x.numpy(), -1, 1),
+        rtol=1e-5,
+        atol=1e-6,
     )
 
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 from tf_pfor import (
     all_gather,
     axis_index,
@@ -80,10 +81,7 @@ def test_gradients_outside(kind):
     weights = tf.random.stateless_normal(whole(x).shape, [1, 2])
 
     def gradient(f):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(f(x) * weights)
-        return tape.gradient(y, x)
+        return gradient_of(lambda: tf.reduce_sum(f(x) * weights), x)
 
     _close(gradient(_strict(fn)), gradient(whole))
 
@@ -96,18 +94,12 @@ def test_gradients_inside(kind):
     weights = tf.random.stateless_normal(whole(x).shape, [1, 2])
 
     def taped(row, weight):
-        with tf.GradientTape() as tape:
-            tape.watch(row)
-            y = tf.reduce_sum(fn(tf.sin(row)) * weight)
-        return tape.gradient(y, row)
+        return gradient_of(lambda: tf.reduce_sum(fn(tf.sin(row)) * weight), row)
 
     def by_graph(row, weight):
         return tf.gradients(tf.reduce_sum(fn(tf.sin(row)) * weight), row)[0]
 
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = tf.reduce_sum(whole(tf.sin(x)) * weights)
-    expected = tape.gradient(y, x)
+    expected = gradient_of(lambda: tf.reduce_sum(whole(tf.sin(x)) * weights), x)
     _close(_strict(taped)(x, weights), expected)
     _close(_strict(by_graph)(x, weights), expected)
 
@@ -117,13 +109,7 @@ def test_second_order_and_forward_mode():
         return tf.reduce_sum(psum(row**2) ** 2)
 
     def second(row):
-        with tf.GradientTape() as outer:
-            outer.watch(row)
-            with tf.GradientTape() as inner:
-                inner.watch(row)
-                y = total(row)
-            g = inner.gradient(y, row)
-        return outer.gradient(g, row)
+        return gradient_of(lambda: gradient_of(lambda: total(row), row), row)
 
     x = tf.constant(X)
     s = tf.reduce_sum(x**2, 0)
@@ -217,10 +203,7 @@ def test_a_name_means_the_innermost_axis(site):
         return psum(v, "i")
 
     def inner(v):
-        with tf.GradientTape() as tape:
-            tape.watch(v)
-            y = psum(v, "i") * v
-        return psum(v, "i"), shared(v), tape.gradient(y, v)
+        return psum(v, "i"), shared(v), gradient_of(lambda: psum(v, "i") * v, v)
 
     def outer(row):
         return (*vmap(inner, axis_name="i")(row), psum(row, "i"), shared(row), axis_size("i"))
@@ -238,10 +221,7 @@ def test_gradient_in_a_nest_keeps_its_axis():
     x = tf.reshape(tf.range(6.0), [2, 3])
 
     def inner(v):
-        with tf.GradientTape() as tape:
-            tape.watch(v)
-            y = psum(v, "i") * v
-        return tape.gradient(y, v)
+        return gradient_of(lambda: psum(v, "i") * v, v)
 
     found = vmap(vmap(inner, axis_name="j"), axis_name="i")(x)
     _close(found, np.tile(2 * x.numpy().sum(0), [2, 1]))

@@ -20,12 +20,17 @@ class Untraced:
         raise AssertionError("the body was traced before the arguments were checked")
 
 
-@pytest.fixture(params=["eager", "function", "function without autograph"])
+# Ways to run a function: the error must be the same.
+CALLS = {
+    "eager": lambda fn: fn(),
+    "function": lambda fn: tf.function(fn)(),
+    "function without autograph": lambda fn: tf.function(fn, autograph=False)(),
+}
+
+
+@pytest.fixture(params=CALLS)
 def call(request):
-    """Runs a function eagerly or in tf.function: the error must be the same."""
-    if request.param == "eager":
-        return lambda fn: fn()
-    return lambda fn: tf.function(fn, autograph="without" not in request.param)()
+    return CALLS[request.param]
 
 
 def check(call, fn, error, *texts):
@@ -39,41 +44,62 @@ def check(call, fn, error, *texts):
     assert "in user code" not in shown, shown
 
 
+@dataclasses.dataclass
+class Unknown:
+    tag: object
+
+
+def mapped(*elems):
+    return lambda: tf_pfor.vectorized_map(Untraced(), *elems)
+
+
+def looped(body, types):
+    return lambda: tf_pfor.for_loop(body, types, 3)
+
+
+def a_list():
+    return tf.raw_ops.EmptyTensorList(
+        element_shape=[2], max_num_elements=3, element_dtype=tf.float32
+    )
+
+
+WRONG, NO_TYPE = tf_pfor.ArgumentError, tf_pfor.ArgumentTypeError
+# By name: the call, its error, and what the message says.
+ERRORS = {
+    "leading sizes differ": (
+        mapped({"a": tf.zeros([3, 2]), "b": tf.zeros([4])}), WRONG,
+        "differ in the size of axis 0", "elems['a']: (3, 2)", "elems['b']: (4,)"),
+    "zero and another size differ": (
+        mapped((tf.zeros([0]), tf.zeros([2]))), WRONG, "elems[0]: (0,)", "elems[1]: (2,)"),
+    "a scalar element": (
+        mapped((X, 1.0)), WRONG, "elems[1] is a scalar", "[n, ...]", "Close over it"),
+    "an element that is no tensor": (
+        mapped((X, object())), NO_TYPE, "elems[1] is a object", "expected a tensor"),
+    "for_loop, structures differ": (
+        looped(lambda i: (i, i), tf.int32), WRONG, "differ in structure",
+        "one dtype for each result", "Found: int32 and ('int32', 'int32')"),
+    "for_loop, another nest": (
+        looped(lambda i: {"a": i}, [tf.int32]), WRONG, "loop_fn_dtypes", "same nest"),
+    "for_loop, dtypes differ": (
+        looped(lambda i: i, tf.float32), WRONG, "loop_fn_dtypes", "float32", "int32"),
+    "for_loop, None is returned": (looped(lambda i: None, tf.int32), WRONG, "loop_fn_dtypes"),
+    "for_loop, None is expected": (looped(lambda i: i, None), WRONG, "loop_fn_dtypes"),
+    "a dataclass with an object": (
+        lambda: tf_pfor.vectorized_map(lambda x: Unknown(object()), X), NO_TYPE, "type object"),
+    "a dtype that cannot be stacked": (
+        lambda: tf_pfor.pfor(lambda i: a_list(), 2), NO_TYPE, "variant", "Return"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", CALLS)
+@pytest.mark.parametrize("name", ERRORS)
+def test_table_of_errors(name, how):
+    check(CALLS[how], *ERRORS[name])
+
+
 # ---------------------------------------------------------------------------
 # vectorized_map
 # ---------------------------------------------------------------------------
-
-
-def test_leading_sizes_differ(call):
-    check(
-        call,
-        lambda: tf_pfor.vectorized_map(Untraced(), {"a": tf.zeros([3, 2]), "b": tf.zeros([4])}),
-        tf_pfor.ArgumentError,
-        "differ in the size of axis 0",
-        "elems['a']: (3, 2)",
-        "elems['b']: (4,)",
-    )
-
-
-def test_zero_and_another_size_differ(call):
-    check(
-        call,
-        lambda: tf_pfor.vectorized_map(Untraced(), (tf.zeros([0]), tf.zeros([2]))),
-        tf_pfor.ArgumentError,
-        "elems[0]: (0,)",
-        "elems[1]: (2,)",
-    )
-
-
-def test_scalar_element(call):
-    check(
-        call,
-        lambda: tf_pfor.vectorized_map(Untraced(), (X, 1.0)),
-        tf_pfor.ArgumentError,
-        "elems[1] is a scalar",
-        "[n, ...]",
-        "Close over it",
-    )
 
 
 NO_ROWS = {
@@ -104,13 +130,7 @@ def test_a_range_that_all_examples_share():
 
 @pytest.mark.parametrize("elems", [(), [], {}, {"a": []}, None, (None, None)], ids=str)
 def test_no_elements(call, elems):
-    check(
-        call,
-        lambda: tf_pfor.vectorized_map(Untraced(), elems),
-        tf_pfor.ArgumentError,
-        "elems holds no tensor",
-        "use pfor",
-    )
+    check(call, mapped(elems), WRONG, "elems holds no tensor", "use pfor")
 
 
 @pytest.mark.parametrize("fn", [None, 3, "tanh", X], ids=["None", "int", "str", "array"])
@@ -121,16 +141,6 @@ def test_not_callable(call, fn):
         lambda: tf_pfor.for_loop(fn, tf.int32, 3),
     ):
         check(call, run, tf_pfor.ArgumentTypeError, "must be a function", type(fn).__name__)
-
-
-def test_element_that_is_no_tensor(call):
-    check(
-        call,
-        lambda: tf_pfor.vectorized_map(Untraced(), (X, object())),
-        tf_pfor.ArgumentTypeError,
-        "elems[1] is a object",
-        "expected a tensor",
-    )
 
 
 # ---------------------------------------------------------------------------
@@ -165,13 +175,8 @@ def test_negative_iters(call, loop, iters):
     ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_iters_that_are_no_integer(call, loop, iters, text):
-    check(
-        call,
-        lambda: loop(iters),
-        tf_pfor.ArgumentTypeError,
-        "iters must be an integer or a scalar integer tensor",
-        text,
-    )
+    wanted = "iters must be an integer or a scalar integer tensor"
+    check(call, lambda: loop(iters), NO_TYPE, wanted, text)
 
 
 def test_negative_iters_at_run_time():
@@ -187,62 +192,13 @@ def test_negative_iters_at_run_time():
 @pytest.mark.parametrize("loop", LOOPS, ids=["pfor", "for_loop"])
 @pytest.mark.parametrize("block", [0, -1, 1.5, "2", True], ids=repr)
 def test_bad_parallel_iterations(call, loop, block):
-    check(
-        call,
-        lambda: loop(3, parallel_iterations=block),
-        tf_pfor.ArgumentError,
-        "parallel_iterations must be a positive int or None",
-        repr(block),
-    )
-
-
-def test_for_loop_structures_differ(call):
-    check(
-        call,
-        lambda: tf_pfor.for_loop(lambda i: (i, i), tf.int32, 3),
-        tf_pfor.ArgumentError,
-        "differ in structure",
-        "one dtype for each result",
-        "Found: int32 and ('int32', 'int32')",
-    )
-    check(
-        call,
-        lambda: tf_pfor.for_loop(lambda i: {"a": i}, [tf.int32], 3),
-        tf_pfor.ArgumentError,
-        "loop_fn_dtypes",
-        "same nest",
-    )
-
-
-def test_for_loop_dtypes_differ(call):
-    check(
-        call,
-        lambda: tf_pfor.for_loop(lambda i: i, tf.float32, 3),
-        tf_pfor.ArgumentError,
-        "loop_fn_dtypes",
-        "float32",
-        "int32",
-    )
-
-
-def test_for_loop_none_differs(call):
-    for body, types in ((lambda i: None, tf.int32), (lambda i: i, None)):
-        check(
-            call,
-            lambda body=body, types=types: tf_pfor.for_loop(body, types, 3),
-            tf_pfor.ArgumentError,
-            "loop_fn_dtypes",
-        )
+    wanted = "parallel_iterations must be a positive int or None"
+    check(call, lambda: loop(3, parallel_iterations=block), WRONG, wanted, repr(block))
 
 
 # ---------------------------------------------------------------------------
 # What the body returns
 # ---------------------------------------------------------------------------
-
-
-@dataclasses.dataclass
-class Unknown:
-    tag: object
 
 
 @pytest.mark.parametrize(
@@ -251,34 +207,8 @@ class Unknown:
     ids=["object", "function", "set"],
 )
 def test_body_returns_a_python_object(call, value, name):
-    check(
-        call,
-        lambda: tf_pfor.pfor(lambda i: (i, value), 3),
-        tf_pfor.ArgumentTypeError,
-        f"returned an object of type {name}",
-        "Expected: tensors",
-        "Return the tensors",
-    )
-
-
-def test_body_returns_a_dataclass_with_an_object(call):
-    check(
-        call,
-        lambda: tf_pfor.vectorized_map(lambda x: Unknown(object()), X),
-        tf_pfor.ArgumentTypeError,
-        "type object",
-    )
-
-
-def test_body_returns_a_dtype_that_cannot_be_stacked(call):
-    check(
-        call,
-        lambda: tf_pfor.pfor(lambda i: tf.raw_ops.EmptyTensorList(
-            element_shape=[2], max_num_elements=3, element_dtype=tf.float32), 2),
-        tf_pfor.ArgumentTypeError,
-        "variant",
-        "Return",
-    )  # fmt: skip
+    texts = (f"returned an object of type {name}", "Expected: tensors", "Return the tensors")
+    check(call, lambda: tf_pfor.pfor(lambda i: (i, value), 3), NO_TYPE, *texts)
 
 
 # ---------------------------------------------------------------------------
@@ -361,11 +291,8 @@ def test_an_error_in_a_map_fn_leaves_nothing_behind():
     def wrong(x):
         raise ValueError("mine")
 
-    def body(row):
-        return tf.map_fn(wrong, row)
-
     with pytest.raises(ValueError, match="mine"):
-        tf_pfor.vectorized_map(body, tf.zeros([2, 3]))
+        tf_pfor.vectorized_map(lambda row: tf.map_fn(wrong, row), tf.zeros([2, 3]))
     assert tf.compat.v1.get_variable_scope().caching_device is None
     np.testing.assert_equal(tf.recompute_grad(tf.square)(tf.constant(3.0)).numpy(), 9.0)
 

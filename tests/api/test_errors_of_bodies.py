@@ -80,17 +80,13 @@ def test_inputs_that_differ_are_named(name, fn, second):
     assert f"no converter takes it where '{name}' differs between iterations" in str(caught.value)
 
 
-def _of_wrong_shape(row):
-    return row @ tf.ones([3, 2])
-
-
 @pytest.mark.parametrize("is_written_inside", [True, False], ids=["lambda", "function"])
 @pytest.mark.parametrize("around", [lambda f: f, tf.function], ids=["eager", "tf.function"])
 def test_a_shape_error_of_the_body_lists_the_users_lines_only(around, is_written_inside):
     def mapped(x):
         if is_written_inside:
             return tf_pfor.vectorized_map(lambda row: row @ tf.ones([3, 2]), x)
-        return tf_pfor.vectorized_map(_of_wrong_shape, x)
+        return tf_pfor.vectorized_map(lambda row: row @ tf.ones([3, 2]), x)
 
     with pytest.raises(ValueError, match="in user code") as caught:
         around(mapped)(tf.ones([3, 4]))

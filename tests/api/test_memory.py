@@ -216,11 +216,8 @@ GENERATOR = tf.random.Generator.from_seed(1)
 
 
 def test_different_draws_in_blocks():
-    def fn(x):
-        return x + tf.random.normal([])
-
     for chunk in (1, 2):
-        drawn = vmap(fn, chunk_size=chunk)(tf.zeros([5])).numpy()
+        drawn = vmap(lambda x: x + tf.random.normal([]), chunk_size=chunk)(tf.zeros([5])).numpy()
         assert len(set(drawn.tolist())) == 5
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.comparisons import gradient_of
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
@@ -207,10 +208,7 @@ def test_gradients_of_chunks_of_unknown_batches_under_jit_compile(chunk):
     w = tf.constant([1.0, 2.0, 3.0])
 
     def gradients(x, f):
-        with tf.GradientTape() as tape:
-            tape.watch([x, w])
-            loss = tf.reduce_sum(f(x) ** 2)
-        return tape.gradient(loss, [x, w])
+        return gradient_of(lambda: tf.reduce_sum(f(x) ** 2), [x, w])
 
     def fn(x):
         return tf.sin(x * w) / x
@@ -234,10 +232,7 @@ def test_dataclasses_without_a_kept_trace():
 
     pair = collections.namedtuple("pair", "a b")
 
-    def fn(p):
-        return pair(Point(p.x * 2.0), None)
-
-    found = vmap(fn)(Point(tf.range(3.0)))
+    found = vmap(lambda p: pair(Point(p.x * 2.0), None))(Point(tf.range(3.0)))
     assert isinstance(found.a, Point)
     assert found.a.x.numpy().tolist() == [0.0, 2.0, 4.0]
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.api.test_errors import Untraced, call, check  # noqa: F401  (a fixture)
+from tests.api.test_errors import CALLS, Untraced, call, check  # noqa: F401  (a fixture)
 from tests.devices import of_cpus
 from tf_pfor.core.errors import UnsupportedStateError
 
@@ -27,6 +27,60 @@ def _structured():
 
 def _dataset():
     return tf.data.Dataset.range(3)._variant_tensor
+
+
+def of_keys(derivative):
+    return lambda: derivative(Untraced())({"x": {1: X, "a": X}})
+
+
+def of_keyword(**given):
+    return lambda: tf_pfor.vmap(lambda x, **_: x)(X, **given)
+
+
+def of_two(*args, **kwargs):
+    return lambda: tf_pfor.vmap(lambda a, b: a)(*args, **kwargs)
+
+
+WRONG, NO_TYPE = tf_pfor.ArgumentError, tf_pfor.ArgumentTypeError
+KEYS = "args[0]['x'] is a dict with keys of the types int, str"
+SHARED = ("keyword argument scale", "by position with None in in_axes", "close over it")
+CALLED = ("fn must take what the mapped function is called with", "<lambda>(a, b)")
+# By name: the call, its error, and what the message says.
+ERRORS = {
+    "keys without an order, hessian": (of_keys(tf_pfor.hessian), NO_TYPE, KEYS),
+    "keys without an order, jacfwd": (of_keys(tf_pfor.jacfwd), NO_TYPE, KEYS),
+    "keys without an order, jacrev": (of_keys(tf_pfor.jacrev), NO_TYPE, KEYS),
+    "a date in a list": (
+        lambda: tf_pfor.vectorized_map(Untraced(), [datetime.datetime(2020, 1, 1)]), NO_TYPE,
+        "elems[0] is a datetime"),
+    "a result with keys of several types": (
+        lambda: tf_pfor.vectorized_map(lambda x: {1: x, "a": x}, X), NO_TYPE,
+        "The result of the body is a dict with keys of the types int, str"),
+    "vmap without arguments": (
+        lambda: tf_pfor.vmap(Untraced())(), WRONG, "called without any", "axis_size"),
+    "a keyword that all rows share, a float": (of_keyword(scale=2.0), WRONG, *SHARED),
+    "a keyword that all rows share, a tensor": (of_keyword(scale=tf.constant(2.0)), WRONG, *SHARED),
+    "a keyword of another size": (
+        of_keyword(y=tf.ones([5])), WRONG, "keyword argument y: shape (5,)"),
+    "a keyword of no tensor": (of_keyword(y=object()), NO_TYPE, "keyword argument y is a object"),
+    "keywords have no entry of in_axes": (
+        lambda: tf_pfor.vmap(Untraced(), in_axes=(0, 1))(X, y=X), WRONG,
+        "in_axes has 2 entries", "Keyword arguments are mapped over axis 0"),
+    "a function of several arguments gets one row": (
+        lambda: tf_pfor.vectorized_map(lambda a, b: a + b, (X, X)), NO_TYPE,
+        "fn must take one argument, a row of elems, here: a tuple of 2", "<lambda>(a, b)",
+        "test_wrong_arguments.py:", "a, b = row", "tf_pfor.vmap(fn)(*elems)"),
+    "vmap, too few": (of_two(X), NO_TYPE, *CALLED, "missing a required argument: 'b'"),
+    "vmap, too many": (of_two(X, X, X), NO_TYPE, *CALLED, "too many positional arguments"),
+    "vmap, another keyword": (
+        of_two(X, X, q=X), NO_TYPE, *CALLED, "unexpected keyword argument 'q'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", CALLS)
+@pytest.mark.parametrize("name", ERRORS)
+def test_table_of_errors(name, how):
+    check(CALLS[how], *ERRORS[name])
 
 
 # By name: how it is made, the error, what the message says behind the name.
@@ -48,24 +102,8 @@ NO_TENSORS = {
 def test_what_is_no_tensor(way, kind):
     make, *texts = NO_TENSORS[kind]
     run, name = WAYS[way]
-    check(
-        lambda fn: fn(),
-        lambda: run(Untraced(), {"x": make()}),
-        tf_pfor.ArgumentTypeError,
-        f"{name}['x'] is a",
-        "xpected",
-        *texts,
-    )
-
-
-@pytest.mark.parametrize("derivative", [tf_pfor.hessian, tf_pfor.jacfwd, tf_pfor.jacrev])
-def test_keys_without_an_order_in_derivatives(call, derivative):
-    check(
-        call,
-        lambda: derivative(Untraced())({"x": {1: X, "a": X}}),
-        tf_pfor.ArgumentTypeError,
-        "args[0]['x'] is a dict with keys of the types int, str",
-    )
+    wrong = lambda: run(Untraced(), {"x": make()})  # noqa: E731
+    check(CALLS["eager"], wrong, NO_TYPE, f"{name}['x'] is a", "xpected", *texts)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -81,24 +119,6 @@ def test_a_list_of_numbers_is_a_nest(call, way, given):
         "[n, ...]",
         "nest of scalars",
         "tf.constant([...])",
-    )
-
-
-def test_a_date_in_a_list(call):
-    check(
-        call,
-        lambda: tf_pfor.vectorized_map(Untraced(), [datetime.datetime(2020, 1, 1)]),
-        tf_pfor.ArgumentTypeError,
-        "elems[0] is a datetime",
-    )
-
-
-def test_a_result_with_keys_of_several_types(call):
-    check(
-        call,
-        lambda: tf_pfor.vectorized_map(lambda x: {1: x, "a": x}, X),
-        tf_pfor.ArgumentTypeError,
-        "The result of the body is a dict with keys of the types int, str",
     )
 
 
@@ -134,74 +154,18 @@ def test_handles_that_differ_between_rows(form):
 # ---------------------------------------------------------------------------
 
 
-def test_vmap_without_arguments(call):
-    check(
-        call,
-        lambda: tf_pfor.vmap(Untraced())(),
-        tf_pfor.ArgumentError,
-        "called without any",
-        "axis_size",
-    )
-
-
-@pytest.mark.parametrize("scale", [2.0, tf.constant(2.0)], ids=["float", "tensor"])
-def test_a_keyword_that_all_rows_share(call, scale):
-    check(
-        call,
-        lambda: tf_pfor.vmap(lambda x, scale: x * scale)(X, scale=scale),
-        tf_pfor.ArgumentError,
-        "keyword argument scale",
-        "by position with None in in_axes",
-        "close over it",
-    )
-
-
-def test_a_keyword_of_another_size_and_of_no_tensor(call):
-    fn = tf_pfor.vmap(lambda x, y: x)
-    name = "keyword argument y"
-    check(call, lambda: fn(X, y=tf.ones([5])), tf_pfor.ArgumentError, f"{name}: shape (5,)")
-    check(call, lambda: fn(X, y=object()), tf_pfor.ArgumentTypeError, f"{name} is a object")
-
-
-def test_keywords_have_no_entry_of_in_axes(call):
-    check(
-        call,
-        lambda: tf_pfor.vmap(Untraced(), in_axes=(0, 1))(X, y=X),
-        tf_pfor.ArgumentError,
-        "in_axes has 2 entries",
-        "Keyword arguments are mapped over axis 0",
-    )
-
-
 # ---------------------------------------------------------------------------
 # A function that does not take what it gets
 # ---------------------------------------------------------------------------
-
-
-def test_a_function_of_several_arguments_gets_one_row(call):
-    check(
-        call,
-        lambda: tf_pfor.vectorized_map(lambda a, b: a + b, (X, X)),
-        tf_pfor.ArgumentTypeError,
-        "fn must take one argument, a row of elems, here: a tuple of 2",
-        "<lambda>(a, b)",
-        "test_wrong_arguments.py:",
-        "a, b = row",
-        "tf_pfor.vmap(fn)(*elems)",
-    )
 
 
 @pytest.mark.parametrize("way", ["ragged", "sparse"])
 def test_a_function_of_several_arguments_gets_one_composite_row(way):
     rows = tf.ragged.constant([[1.0], [2.0, 3.0]])
     rows = rows.to_sparse() if way == "sparse" else rows
-    check(
-        lambda fn: fn(),
-        lambda: tf_pfor.vectorized_map(lambda a, b: a, (rows, X[:2])),
-        tf_pfor.ArgumentTypeError,
-        "fn must take one argument",
-        "tf_pfor.vmap(fn)(*elems)",
-    )
+    wrong = lambda: tf_pfor.vectorized_map(lambda a, b: a, (rows, X[:2]))  # noqa: E731
+    texts = ("fn must take one argument", "tf_pfor.vmap(fn)(*elems)")
+    check(CALLS["eager"], wrong, NO_TYPE, *texts)
 
 
 @pytest.mark.parametrize(
@@ -211,30 +175,9 @@ def test_a_function_of_several_arguments_gets_one_composite_row(way):
     ids=["pfor", "for_loop", "explain"],
 )  # fmt: skip
 def test_a_loop_gives_one_number(loop):
+    texts = ("loop_fn must take one argument, the number of the iteration", "Close over the rest")
     for fn in (lambda i, j: i, lambda: 1):
-        check(
-            lambda run: run(),
-            lambda fn=fn: loop(fn),
-            tf_pfor.ArgumentTypeError,
-            "loop_fn must take one argument, the number of the iteration",
-            "Close over the rest",
-        )
-
-
-def test_vmap_gives_what_it_was_called_with(call):
-    for args, kwargs, text in (
-        ((X,), {}, "missing a required argument: 'b'"),
-        ((X, X, X), {}, "too many positional arguments"),
-        ((X, X), {"q": X}, "unexpected keyword argument 'q'"),
-    ):
-        check(
-            call,
-            lambda a=args, k=kwargs: tf_pfor.vmap(lambda a, b: a)(*a, **k),
-            tf_pfor.ArgumentTypeError,
-            "fn must take what the mapped function is called with",
-            "<lambda>(a, b)",
-            text,
-        )
+        check(CALLS["eager"], lambda fn=fn: loop(fn), NO_TYPE, *texts)
 
 
 def test_a_wrong_call_inside_of_the_body_is_the_users_own():
@@ -274,13 +217,8 @@ def test_python_that_needs_values(call, kind):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_function_of_numpy(way):
-    check(
-        lambda fn: fn(),
-        lambda: WAYS[way][0](np.sin, X),
-        tf_pfor.ArgumentTypeError,
-        "the function sin",
-        "tf.sin for np.sin",
-    )
+    texts = ("the function sin", "tf.sin for np.sin")
+    check(CALLS["eager"], lambda: WAYS[way][0](np.sin, X), NO_TYPE, *texts)
 
 
 def test_a_tensor_as_a_bool_without_autograph():
@@ -288,13 +226,8 @@ def test_a_tensor_as_a_bool_without_autograph():
     def body(x):
         return x if x[0] > 0 else -x
 
-    check(
-        lambda fn: fn(),
-        lambda: tf_pfor.vectorized_map(body, X),
-        tf_pfor.ArgumentTypeError,
-        "Python bool",
-        "tf.where or tf.cond",
-    )
+    texts = ("Python bool", "tf.where or tf.cond")
+    check(CALLS["eager"], lambda: tf_pfor.vectorized_map(body, X), NO_TYPE, *texts)
 
 
 @pytest.mark.parametrize("where", ["eager", "function"])

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of, mapped
+from tests.comparisons import gradient_of, mapped, strict_map
 from tests.devices import HAS_GPU, of_cpus
 from tests.harness import LOOP_OPS
 
@@ -172,10 +172,9 @@ def test_gradient_inside_the_body():
     x = _array(5, 3)
 
     def fn(i, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(tf.square(x[i])) + x[0, i % 3]
-        return tf.convert_to_tensor(tape.gradient(y, x))
+        return tf.convert_to_tensor(
+            gradient_of(lambda: tf.reduce_sum(tf.square(x[i])) + x[0, i % 3], x)
+        )
 
     _check(fn, 5, x)
 
@@ -193,11 +192,7 @@ def test_a_batch_of_one_costs_nothing():
 
 
 def _gradient_of_slice(x, begin, size):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = tf.slice(x, begin, size)
-        loss = tf.reduce_sum(y**3)
-    return tape.gradient(loss, x)
+    return gradient_of(lambda: tf.reduce_sum(tf.slice(x, begin, size) ** 3), x)
 
 
 @pytest.mark.parametrize("n", [0, 1, 4])
@@ -275,7 +270,7 @@ def test_what_is_indexed_may_have_any_rank(name, is_shared):
             return body(x, e) if is_shared else body(*e)
 
         elements = places if is_shared else (x, places)
-        return tf_pfor.vectorized_map(one, elements, fallback_to_while_loop=False)
+        return strict_map(one, elements)
 
     rows = [body(x if is_shared else x[k], PLACES[k]) for k in range(4)]
     np.testing.assert_array_equal(run(x, PLACES), tf.stack(rows))

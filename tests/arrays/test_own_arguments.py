@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.arrays import own_rows
-from tests.comparisons import mapped
+from tests.comparisons import mapped, strict_map
 
 N, T, D = 4, 4, 5
 X = tf.random.stateless_normal([N, T, D], [1, 2])
@@ -120,14 +120,12 @@ BEYOND = {
 @pytest.mark.parametrize("name", sorted(BEYOND))
 def test_what_a_row_refuses_is_an_error(name):
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_own_arguments.py:\d+"):
-        own_rows.mapped(BEYOND[name], (X, K), fallback="error")
+        mapped(BEYOND[name], X, K)
 
 
 def test_strings():
     words = tf.constant([["a", "b"], ["c", "d"], ["e", "f"], ["g", "h"]])
-    found = tf_pfor.vectorized_map(
-        lambda e: tf.pad(e[0], [[e[1], 0]], constant_values="-"), (words, K), fallback="error"
-    )
+    found = strict_map(lambda e: tf.pad(e[0], [[e[1], 0]], constant_values="-"), (words, K))
     assert found[0].numpy().tolist() == [b"-", b"-", b"a", b"b"]
 
 
@@ -143,7 +141,7 @@ SHARED_BY_ALL = {
 @pytest.mark.parametrize("name", sorted(SHARED_BY_ALL))
 def test_what_all_rows_share(name):
     body = SHARED_BY_ALL[name]
-    found = tf_pfor.vectorized_map(body, K, fallback="error")
+    found = strict_map(body, K)
     for i, k in enumerate(K):
         np.testing.assert_array_equal(found[i], body(k))
     pairs = tf.RaggedTensor.from_row_lengths(tf.range(9) % 3, [1, 5, 3])

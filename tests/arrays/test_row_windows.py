@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, gradient_of
+from tests.comparisons import assert_close, compare, compare_around, gradient_of
 
 N, H, W, C, SIZE = 4, 70, 80, 3, 60
 RANDOM = np.random.default_rng(0)
@@ -57,8 +57,7 @@ def test_gradients_in_the_body(name):
     def gradient(x, at):
         return gradient_of(lambda: tf.reduce_sum(CROPS[name](x, at) ** 2), x)
 
-    found = tf_pfor.vectorized_map(lambda e: gradient(*e), (IMAGES, AT))
-    np.testing.assert_allclose(found, rows(gradient, IMAGES, AT))
+    compare(gradient, IMAGES, AT, rtol=1e-7, atol=0)
 
 
 @pytest.mark.parametrize("name", CROPS)
@@ -67,17 +66,8 @@ def test_gathers_elsewhere(name, monkeypatch):
     monkeypatch.setattr(
         tf.raw_ops, "DeviceIndex", lambda device_names: tf.constant(1), raising=True
     )
-    found = tf_pfor.vectorized_map(lambda e: CROPS[name](*e), (IMAGES, AT))
-    np.testing.assert_allclose(found, rows(CROPS[name], IMAGES, AT))
-
-    with tf.GradientTape() as tape:
-        tape.watch(IMAGES)
-        made = tf_pfor.vectorized_map(lambda e: CROPS[name](*e), (IMAGES, AT))
-        total = tf.reduce_sum(made**2)
-    with tf.GradientTape() as expected:
-        expected.watch(IMAGES)
-        wanted = tf.reduce_sum(rows(CROPS[name], IMAGES, AT) ** 2)
-    np.testing.assert_allclose(tape.gradient(total, IMAGES), expected.gradient(wanted, IMAGES))
+    compare(CROPS[name], IMAGES, AT, rtol=1e-7, atol=0)
+    compare_around(CROPS[name], IMAGES, AT, rtol=1e-7, atol=1e-12)
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["plain", "xla"])
@@ -115,11 +105,7 @@ def test_few_rows(n):
 
 def test_unknown_number_of_rows():
     specs = [tf.TensorSpec([None, H, W, C], tf.float64), tf.TensorSpec([None, 2], tf.int32)]
-    run = tf.function(
-        lambda x, at: tf_pfor.vectorized_map(lambda e: CROPS["range"](*e), (x, at)),
-        input_signature=specs,
-    )
-    np.testing.assert_allclose(run(IMAGES, AT), rows(CROPS["range"], IMAGES, AT))
+    compare(CROPS["range"], IMAGES, AT, function={"input_signature": specs}, rtol=1e-7, atol=0)
 
 
 @pytest.mark.parametrize("name", ["slice of numbers", "range"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
+from tests.comparisons import compare_around, strict_map
 
 LENGTHS = tf.constant([2, 3, 1])
 X = tf.random.stateless_normal([3, 3, 4], [1, 2])
@@ -41,7 +41,7 @@ def looped(f):
 
 
 def mapped(f, elems, **options):
-    return tf_pfor.vectorized_map(lambda e: f(*e), elems, fallback="error", **options)
+    return strict_map(lambda e: f(*e), elems, **options)
 
 
 def in_map(f):
@@ -50,9 +50,9 @@ def in_map(f):
     def outer(e):
         x, k, j, c = e
         elems = (tf.stack([x[:k], x[:k]]), tf.stack([j, j]), tf.stack([c, c]))
-        return tf_pfor.vectorized_map(lambda r: f(*r), elems, fallback="error")
+        return strict_map(lambda r: f(*r), elems)
 
-    return tf_pfor.vectorized_map(outer, (X, LENGTHS, PLACES, COUNTS), fallback="error")
+    return strict_map(outer, (X, LENGTHS, PLACES, COUNTS))
 
 
 @pytest.mark.parametrize("form", ["ragged", "cut", "chunks", "in a map"])
@@ -75,19 +75,8 @@ def test_values(name, form):
 
 @pytest.mark.parametrize("name", SLICES)
 def test_gradients(name):
-    def total(rows):
-        return tf.add_n([tf.reduce_sum(tf.sin(getattr(r, "flat_values", r))) for r in rows])
-
-    found = []
-    for run in (
-        lambda x: [mapped(lambda e, k, j, c: SLICES[name](e[:k], j, c), (x, *REST))],
-        lambda x: [SLICES[name](x[i, : LENGTHS[i]], PLACES[i], COUNTS[i]) for i in range(3)],
-    ):
-        with tf.GradientTape() as tape:
-            tape.watch(X)
-            y = total(run(X))
-        found.append(tape.gradient(y, X))
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+    body = lambda x, k, j, c: SLICES[name](x[:k], j, c)  # noqa: E731
+    compare_around(body, X, *REST, rtol=1e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", SLICES)
@@ -136,6 +125,6 @@ def best_path(scores):
 
 
 def test_paths():
-    found = tf_pfor.vectorized_map(best_path, RAGGED, fallback="error")
+    found = strict_map(best_path, RAGGED)
     one = tf.function(best_path, input_signature=[tf.TensorSpec([None, 4])])
     assert found.to_list() == [one(x[:k]).numpy().tolist() for x, k in zip(X, LENGTHS)]

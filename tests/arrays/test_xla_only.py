@@ -16,10 +16,7 @@ def agree(body, *args):
     one = tf.function(body, jit_compile=True)
     expected = tf.stack([one(*row) for row in zip(*map(tf.unstack, args))])
 
-    def run(*given):
-        return mapped(body, *given)
-
-    found = tf.function(run, jit_compile=True)(*args)
+    found = tf.function(lambda *given: mapped(body, *given), jit_compile=True)(*args)
     assert found.dtype == expected.dtype
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 

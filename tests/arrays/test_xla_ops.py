@@ -10,6 +10,7 @@ from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.compiler.xla import xla_data_pb2 as protos
 
 import tf_pfor
+from tests.comparisons import strict_map
 
 _RANDOM = np.random.default_rng(0)
 ROWS = 3
@@ -123,10 +124,7 @@ def argmax(x, places):
 
 
 def argmax_of_one_type(x, y):
-    def both(a, b, c, d):
-        return tf.maximum(a, c), b + d
-
-    function = scalars(both, *[tf.float32] * 4)
+    function = scalars(lambda a, b, c, d: (tf.maximum(a, c), b + d), *[tf.float32] * 4)
     low = tf.constant(-np.inf)
     return ops.xla_variadic_reduce([x, y], [low, tf.constant(0.0)], [0], function)
 
@@ -284,7 +282,7 @@ def mapped(body, args, stacked):
         return tf.nest.flatten(body(*given))
 
     rows = {i: args[i] for i in stacked}
-    return tf_pfor.vectorized_map(one, rows, fallback_to_while_loop=False)
+    return strict_map(one, rows)
 
 
 def expected(compiled, args, stacked):
@@ -404,11 +402,7 @@ def test_nested(name):
     @tf.function(jit_compile=True)
     def run(*given):
         return [
-            tf_pfor.vectorized_map(
-                lambda rows, stacked=stacked: mapped(body, rows, stacked),
-                given,
-                fallback_to_while_loop=False,
-            )
+            strict_map(lambda rows, stacked=stacked: mapped(body, rows, stacked), given)
             for stacked in inner
         ]
 

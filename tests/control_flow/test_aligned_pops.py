@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import mapped
+from tests.comparisons import compare, mapped
 
 raw = tf.raw_ops
 HANDLE = np.zeros([0], np.int32)
@@ -62,11 +62,7 @@ def stops_by_value(k, m, x):
 @pytest.mark.parametrize("pops", [K, [1, 2, 2, 0], [1, 1, 1, 1], [2, 1, 2, 0], [0, 0, 0, 0]])
 @pytest.mark.parametrize("model", [pop_some, of_equal_lists, stops_by_value])
 def test_rows_that_leave_early(model, pops, strategy):
-    m = tf.constant(pops)
-    found = mapped(model, K, m, X, while_strategy=strategy)
-    one = tf.function(model)
-    expected = tf.stack([one(K[i], m[i], X[i]) for i in range(4)])
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    compare(model, K, tf.constant(pops), X, while_strategy=strategy)
 
 
 def test_what_is_left_after_the_loop():
@@ -106,6 +102,4 @@ def test_how_long_a_list_is_that_rows_begin_to_pop_late():
         _, _, moved = tf.while_loop(lambda t, *_: t < k, move, (0, pushed(k, x), empty))
         return tf.while_loop(lambda t, *_: t < k, add, (0, moved, tf.zeros([2], x.dtype)))[2]
 
-    found = mapped(one, K, X)
-    row = tf.function(one)
-    np.testing.assert_allclose(found, tf.stack([row(K[i], X[i]) for i in range(4)]), rtol=1e-9)
+    compare(one, K, X)

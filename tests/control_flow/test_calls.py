@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, gradient_of
+from tests.comparisons import assert_close, gradient_of, strict_map, two_orders
 
 C = tf.constant([0.3, 0.4, 0.1, -0.9])
 W = tf.Variable([1.0, -0.5, 2.0, 0.7])
@@ -15,10 +15,6 @@ W = tf.Variable([1.0, -0.5, 2.0, 0.7])
 
 def rows(n=3):
     return tf.random.stateless_normal([n, 4], [3, 4])
-
-
-def mapped(fn, x, **options):
-    return tf_pfor.vectorized_map(fn, x, fallback_to_while_loop=False, **options)
 
 
 def loop(fn, x):
@@ -52,8 +48,8 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_calls(name):
     fn, x = CALLS[name], rows()
-    np.testing.assert_allclose(mapped(fn, x), loop(fn, x), 1e-6)
-    graph = tf.function(lambda x: mapped(fn, x)).get_concrete_function(x).graph
+    np.testing.assert_allclose(strict_map(fn, x), loop(fn, x), 1e-6)
+    graph = tf.function(lambda x: strict_map(fn, x)).get_concrete_function(x).graph
     assert not [o for o in graph.get_operations() if "PartitionedCall" in o.type]
 
 
@@ -61,7 +57,7 @@ def test_a_gradient_through_a_call_inside_the_body():
     def gradient(x):
         return gradient_of(lambda: tf.reduce_sum(pair(x)[0] ** 2), x)
 
-    np.testing.assert_allclose(mapped(gradient, rows()), loop(gradient, rows()), 1e-5)
+    np.testing.assert_allclose(strict_map(gradient, rows()), loop(gradient, rows()), 1e-5)
 
 
 def test_a_call_runs_its_effects_though_nobody_reads_it():
@@ -76,7 +72,7 @@ def test_a_call_runs_its_effects_though_nobody_reads_it():
         counting(C)
         return x
 
-    mapped(body, rows(5))
+    strict_map(body, rows(5))
     assert count.numpy() == 5
 
 
@@ -93,12 +89,12 @@ def test_a_saved_model(tmp_path):
     )
     loaded = tf.saved_model.load(str(tmp_path))
     x = rows()
-    np.testing.assert_allclose(mapped(loaded.f, x), loop(loaded.f, x), 1e-6)
+    np.testing.assert_allclose(strict_map(loaded.f, x), loop(loaded.f, x), 1e-6)
 
     def gradient(x):
         return gradient_of(lambda: tf.reduce_sum(loaded.f(x)), x)
 
-    np.testing.assert_allclose(mapped(gradient, x), loop(gradient, x), 1e-5)
+    np.testing.assert_allclose(strict_map(gradient, x), loop(gradient, x), 1e-5)
 
 
 def test_functions_of_version_1():
@@ -107,7 +103,7 @@ def test_functions_of_version_1():
 
     wrapped = tf.compat.v1.wrap_function(old, [tf.TensorSpec([4])])
     x = rows()
-    np.testing.assert_allclose(mapped(lambda r: wrapped(r) + 1.0, x), old(x) + 1.0, 1e-6)
+    np.testing.assert_allclose(strict_map(lambda r: wrapped(r) + 1.0, x), old(x) + 1.0, 1e-6)
 
 
 # ---------------------------------------------------------------------------
@@ -173,19 +169,6 @@ def inside(r, c):
     return gradient_of(lambda: tf.reduce_sum(clipped(r) * c + tf.nn.silu(r) ** 2), r)
 
 
-def derivatives(m, x):
-    """The result, first and second gradients with respect to x, W and C."""
-    with tf.GradientTape() as outer:
-        outer.watch([x, C])
-        with tf.GradientTape() as inner:
-            inner.watch([x, C])
-            y = m(x)
-            total = tf.reduce_sum(y * tf.reshape(tf.cos(tf.range(12.0)), [3, 4]))
-        first = inner.gradient(total, [x, W, C], unconnected_gradients="zero")
-        curved = tf.add_n([tf.reduce_sum(tf.sin(g)) for g in first])
-    return [y, *first, *outer.gradient(curved, [x, W, C], unconnected_gradients="zero")]
-
-
 @pytest.mark.parametrize("compiled", [None, True])
 @pytest.mark.parametrize("name", BODIES)
 def test_custom_gradients(name, compiled):
@@ -194,9 +177,11 @@ def test_custom_gradients(name, compiled):
 
     x = rows()
     run = tf.function(
-        lambda x: derivatives(lambda x: mapped(fn, x), x), autograph=False, jit_compile=compiled
+        lambda x: two_orders(lambda x: strict_map(fn, x), x, [W, C]),
+        autograph=False,
+        jit_compile=compiled,
     )
-    assert_close(run(x), derivatives(lambda x: loop(fn, x), x), rtol=1e-4, atol=1e-5)
+    assert_close(run(x), two_orders(lambda x: loop(fn, x), x, [W, C]), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["of a closure", "several results", "in a function"])
@@ -206,8 +191,8 @@ def test_custom_gradients_of_eager_calls(name):
 
     x = rows()
     assert_close(
-        derivatives(lambda x: mapped(fn, x), x),
-        derivatives(lambda x: loop(fn, x), x),
+        two_orders(lambda x: strict_map(fn, x), x, [W, C]),
+        two_orders(lambda x: loop(fn, x), x, [W, C]),
         rtol=1e-4,
         atol=1e-5,
     )
@@ -228,7 +213,7 @@ def test_recompute_grad():
         return again(r * C) * C
 
     x = rows()
-    found = tf.function(lambda x: first_order(lambda x: mapped(fn, x), x))(x)
+    found = tf.function(lambda x: first_order(lambda x: strict_map(fn, x), x))(x)
     expected = first_order(lambda x: loop(lambda r: tf.exp(r * C * 0.1) * W * C, x), x)
     assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -239,7 +224,7 @@ def test_custom_gradients_when_n_is_unknown(n):
         return r * clipped(C) + two(r, W * 1.0)[0]
 
     run = tf.function(
-        lambda x: first_order(lambda x: mapped(fn, x), x),
+        lambda x: first_order(lambda x: strict_map(fn, x), x),
         input_signature=[tf.TensorSpec([None, 4])],
     )
     x = rows(n)
@@ -255,14 +240,16 @@ def test_custom_gradients_in_nested_maps():
         return r * clipped(C)
 
     x = tf.reshape(rows(6), [2, 3, 4])
-    found = tf.function(lambda x: first_order(lambda x: mapped(lambda y: mapped(fn, y), x), x))(x)
+    found = tf.function(
+        lambda x: first_order(lambda x: strict_map(lambda y: strict_map(fn, y), x), x)
+    )(x)
     expected = first_order(lambda x: tf.stack([loop(fn, y) for y in x]), x)
     assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_only_a_gradient_that_is_not_linear_repeats_a_weight():
     def repeats(fn):
-        graph = tf.function(lambda x: mapped(fn, x)).get_concrete_function(rows()).graph
+        graph = tf.function(lambda x: strict_map(fn, x)).get_concrete_function(rows()).graph
         return [o.type for o in graph.get_operations()].count("BroadcastTo")
 
     assert repeats(lambda r: r * tripled(C)) == 0
@@ -285,15 +272,12 @@ def test_two_implementations_of_one_name():
     one = tf.function(lambda x: chosen(x))
     expected = np.stack([one(r) for r in tf.unstack(x)])
     for added in (1.0, 2.0, 3.0):  # another body each time, so that it is traced again
-        run = tf.function(lambda a=added: mapped(lambda r: chosen(r) + a, x))
+        run = tf.function(lambda a=added: strict_map(lambda r: chosen(r) + a, x))
         found = run()
         del run
         gc.collect()  # and so is the graph that called it
         np.testing.assert_allclose(found, expected + added)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = chosen(x[0])
-        tape.gradient(y, x)
+        gradient_of(lambda: chosen(x[0]), x)
 
 
 @pytest.mark.parametrize("cut", [4, 2])
@@ -314,7 +298,7 @@ def test_two_tapes_around_a_conditional(cut):
     rows = (tf.reshape(tf.range(12.0), [3, 4]), tf.constant([1.0, -1.0, 2.0]))
     if cut == 2:
         with pytest.raises(tf_pfor.NotVectorizableError, match=r"returns \(4,\), but .* \(2,\)"):
-            tf_pfor.vectorized_map(body, rows, fallback="error")
+            strict_map(body, rows)
     else:
-        found = tf_pfor.vectorized_map(body, rows, fallback="error")
+        found = strict_map(body, rows)
         assert_close(found, tf.stack([body((rows[0][i], rows[1][i])) for i in range(3)]))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.comparisons import check, gradient_of, notes, vectorized
+from tests.comparisons import check, gradient_of, notes, row_of, strict_map, vectorized
 from tf_pfor import NotVectorizableError, vectorized_map
 
 
@@ -40,19 +40,6 @@ def test_invariant_predicate():
     check(f, X)
 
 
-def test_autograph_if():
-    def f(x):
-        if tf.reduce_sum(x) > 0:
-            y = tf.exp(x) * 2.0
-        elif x[0] > 0:
-            y = x / 3.0
-        else:
-            y = -x
-        return y
-
-    check(f, X)
-
-
 def test_select_when_branches_are_linear():
     found = notes(lambda p, x: tf.cond(p, lambda: x + 1.0, lambda: -x), P, X)
     assert "cond: select" in found
@@ -69,17 +56,6 @@ def test_no_nan_from_the_other_side():
     check(f, x)
     check(lambda x: tf.cond(tf.math.is_nan(x), lambda: 0.0 * tf.zeros_like(x), lambda: tf.tanh(x)),
           np.array([1.0, np.nan, 2.0], np.float32))  # fmt: skip
-
-
-def test_branch_that_would_fail():
-    def f(i, x):
-        def safe():
-            tf.debugging.assert_less(i, 3)
-            return x[i]
-
-        return tf.cond(i < 3, safe, lambda: tf.constant(0.0))
-
-    check(f, np.array([0, 5, 2, 7, 1], np.int32), X)
 
 
 def test_captured_weight():
@@ -102,36 +78,6 @@ def test_switch_case(index):
 def test_switch_case_of_an_invariant_index():
     index = tf.constant([1])
     check(lambda x: tf.switch_case(tf.reduce_sum(index), [lambda: x * x, lambda: x[0] + x]), X)
-
-
-def test_case():
-    def f(x):
-        s = tf.reduce_sum(x)
-        return tf.case(
-            [(s > 1.0, lambda: tf.exp(x)), (s > 0.0, lambda: x * x)], default=lambda: tf.sin(x)
-        )
-
-    check(f, X)
-
-
-def test_nested():
-    def f(p, x):
-        return tf.cond(
-            p,
-            lambda: tf.cond(x[0] > 0.0, lambda: tf.exp(x), lambda: x * x),
-            lambda: tf.cond(x[1] > 0.0, lambda: tf.sin(x), lambda: tf.cos(x)),
-        )
-
-    check(f, P, X)
-
-
-def test_several_outputs_and_constants():
-    def f(p, x):
-        return tf.cond(
-            p, lambda: (x * x, tf.constant(1), x[0]), lambda: (x, tf.constant(2), tf.constant(5.0))
-        )
-
-    check(f, P, X)
 
 
 def test_unknown_inner_shape():
@@ -226,13 +172,6 @@ def test_gradient_of_an_embedding_that_one_branch_reads(n):
     np.testing.assert_allclose(found, np.reshape(expected, found.shape), rtol=1e-6)
 
 
-def test_shapes_that_nobody_reads():
-    def f(p, x):
-        return tf.cond(p, lambda: (tf.sin(x), x), lambda: (x, x[:2]))[0]
-
-    check(f, P, X, xla=False, grad=False)
-
-
 def test_optionals_of_the_user():
     """They may have a value in some rows: looped."""
 
@@ -248,46 +187,6 @@ def test_optionals_of_the_user():
 
     rows = (tf.constant(P), tf.constant(X))
     np.testing.assert_array_equal(vectorized_map(f, rows, warn=False), P)
-
-
-def test_list_written_by_branches():
-    def f(p, x):
-        ta = tf.TensorArray(tf.float32, 3, element_shape=[])
-        ta = ta.unstack(x)
-        ta = tf.cond(p, lambda: ta.write(0, 7.0), lambda: ta.write(1, x[2]))
-        return ta.stack()
-
-    check(f, P, X)
-
-
-def test_lists_that_branches_make():
-    """New lists, lists of each other's items, and a list that exists already."""
-
-    def f(p, x):
-        old = tf.TensorArray(tf.float32, 3, element_shape=[2]).unstack(
-            tf.reshape(x[:1] * X6, [3, 2])
-        )
-
-        def make():
-            return tf.TensorArray(tf.float32, 3, element_shape=[2]).unstack(
-                tf.reshape(tf.sin(x[1] * X6), [3, 2])
-            )
-
-        one = tf.cond(p, make, lambda: old)
-        two = tf.cond(p, lambda: old.write(1, x[:2]), make)
-        return one.stack() + 2.0 * two.concat()[::2, None]
-
-    check(f, P, X, xla=False)
-
-
-def test_lists_that_branches_make_under_jit_compile():
-    def f(p, x):
-        def make(*items):
-            return lambda: tf.TensorArray(tf.float32, 2).unstack(tf.stack(items))
-
-        return tf.cond(p, make(tf.sin(x), x * x), make(3.0 * x, tf.exp(x))).stack()
-
-    check(f, P, X)
 
 
 @pytest.mark.parametrize("p", [np.ones(5, bool), np.zeros(5, bool), np.zeros(0, bool)], ids=str)
@@ -313,7 +212,7 @@ def test_lists_of_different_lengths_are_an_error():
         return tf.reduce_sum(tf.cond(p, make(2), make(3)).stack())
 
     with pytest.raises(NotVectorizableError, match="make lists of other lengths"):
-        vectorized_map(f, (tf.constant(P), tf.constant(X)), fallback_to_while_loop=False)
+        strict_map(f, (tf.constant(P), tf.constant(X)))
 
 
 def test_state_in_one_branch():
@@ -368,10 +267,8 @@ def test_gradient_of_gathers_in_branches(xla):
     """The shape of the gradient is the same constant in both: one for all rows."""
 
     def f(k, i, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.cond(k > 1, lambda: tf.gather(x, i) ** 2, lambda: tf.gather(x, i) * 3.0)
-        return tf.convert_to_tensor(tape.gradient(y, x))
+        y = lambda: tf.cond(k > 1, lambda: tf.gather(x, i) ** 2, lambda: tf.gather(x, i) * 3.0)  # noqa: E731
+        return tf.convert_to_tensor(gradient_of(y, x))
 
     k, i = np.array([2, 0, 3], np.int32), np.array([[0, 1], [2, 2], [3, 0]], np.int32)
     check(f, k, i, _x(3, 4), xla=xla)
@@ -417,3 +314,93 @@ def test_unknown_number_of_rows(n, jit):
         return
     twice = run(lambda x: vectorized_map(rows, x), np.stack([x, x]), 3)
     np.testing.assert_allclose(twice, np.stack([expected] * 2), 1e-5, 1e-6)
+
+
+# Conditionals: values, gradients and XLA.
+CONDITIONALS = {}
+
+
+@row_of(CONDITIONALS, X)
+def autograph_if(x):
+    if tf.reduce_sum(x) > 0:
+        y = tf.exp(x) * 2.0
+    elif x[0] > 0:
+        y = x / 3.0
+    else:
+        y = -x
+    return y
+
+
+@row_of(CONDITIONALS, np.array([0, 5, 2, 7, 1], np.int32), X)
+def branch_that_would_fail(i, x):
+    def safe():
+        tf.debugging.assert_less(i, 3)
+        return x[i]
+
+    return tf.cond(i < 3, safe, lambda: tf.constant(0.0))
+
+
+@row_of(CONDITIONALS, X)
+def case(x):
+    s = tf.reduce_sum(x)
+    return tf.case(
+        [(s > 1.0, lambda: tf.exp(x)), (s > 0.0, lambda: x * x)], default=lambda: tf.sin(x)
+    )
+
+
+@row_of(CONDITIONALS, P, X)
+def nested(p, x):
+    return tf.cond(
+        p,
+        lambda: tf.cond(x[0] > 0.0, lambda: tf.exp(x), lambda: x * x),
+        lambda: tf.cond(x[1] > 0.0, lambda: tf.sin(x), lambda: tf.cos(x)),
+    )
+
+
+@row_of(CONDITIONALS, P, X)
+def several_outputs_and_constants(p, x):
+    return tf.cond(
+        p, lambda: (x * x, tf.constant(1), x[0]), lambda: (x, tf.constant(2), tf.constant(5.0))
+    )
+
+
+@row_of(CONDITIONALS, P, X, xla=False, grad=False)
+def shapes_that_nobody_reads(p, x):
+    return tf.cond(p, lambda: (tf.sin(x), x), lambda: (x, x[:2]))[0]
+
+
+@row_of(CONDITIONALS, P, X)
+def list_written_by_branches(p, x):
+    ta = tf.TensorArray(tf.float32, 3, element_shape=[])
+    ta = ta.unstack(x)
+    ta = tf.cond(p, lambda: ta.write(0, 7.0), lambda: ta.write(1, x[2]))
+    return ta.stack()
+
+
+@row_of(CONDITIONALS, P, X, xla=False)
+def lists_that_branches_make(p, x):
+    """New lists, lists of each other's items, and a list that exists already."""
+    old = tf.TensorArray(tf.float32, 3, element_shape=[2]).unstack(tf.reshape(x[:1] * X6, [3, 2]))
+
+    def make():
+        return tf.TensorArray(tf.float32, 3, element_shape=[2]).unstack(
+            tf.reshape(tf.sin(x[1] * X6), [3, 2])
+        )
+
+    one = tf.cond(p, make, lambda: old)
+    two = tf.cond(p, lambda: old.write(1, x[:2]), make)
+    return one.stack() + 2.0 * two.concat()[::2, None]
+
+
+@row_of(CONDITIONALS, P, X)
+def lists_that_branches_make_under_jit_compile(p, x):
+    def make(*items):
+        return lambda: tf.TensorArray(tf.float32, 2).unstack(tf.stack(items))
+
+    return tf.cond(p, make(tf.sin(x), x * x), make(3.0 * x, tf.exp(x))).stack()
+
+
+@pytest.mark.parametrize("name", CONDITIONALS)
+def test_table_of_conditionals(name):
+    f, args, options = CONDITIONALS[name]
+    check(f, *args, **options)

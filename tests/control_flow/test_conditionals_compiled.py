@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, by_row, mapped, value_and_gradient
+from tests.comparisons import assert_close, by_row, mapped, strict_map, value_and_gradient
 
 N = 5
 X = tf.constant(np.random.default_rng(0).normal(size=(N, 3)))
@@ -109,12 +109,9 @@ def test_a_tape_around_the_map(f, is_known):
 def test_a_tape_in_the_body(f, is_known):
     spec = tf.TensorSpec([N if is_known else None, 3], tf.float64)
 
-    def one(a):
-        return value_and_gradient(lambda: f(*a), a[0])
-
     @tf.function(jit_compile=True, input_signature=[spec, tf.TensorSpec(spec.shape[:1], tf.int32)])
     def go(x, k):
-        return tf_pfor.vectorized_map(one, (x, k))
+        return tf_pfor.vectorized_map(lambda a: value_and_gradient(lambda: f(*a), a[0]), (x, k))
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", tf_pfor.FallbackWarning)
@@ -137,6 +134,6 @@ def test_a_branch_for_all_rows_with_a_loop_that_writes_an_array():
 
     @tf.function(jit_compile=True)
     def go(x):
-        return tf_pfor.vectorized_map(f, x, fallback_to_while_loop=False)
+        return strict_map(f, x)
 
     np.testing.assert_array_equal(go(X), np.stack([X[:, 1] * 2, X[:, 2] * 2, X[:, 2]], 1))

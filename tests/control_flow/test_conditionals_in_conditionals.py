@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of, strict_map
 
 RNG = np.random.default_rng(0)
 W = tf.Variable(RNG.normal(size=[3, 3]) * 0.5)
@@ -54,8 +55,7 @@ def shared_around(k, m, x, p):
 
 
 def shared_loops(k, m, x, p):
-    there = lambda: tf.cos(tf.sin(loop(cell, x)))  # noqa: E731
-    return tf.cond(p > 0, there, lambda: loop_of_array(tf.sin, x))
+    return tf.cond(p > 0, lambda: tf.cos(tf.sin(loop(cell, x))), lambda: loop_of_array(tf.sin, x))
 
 
 def shared_maps(k, m, x, p):
@@ -76,10 +76,9 @@ def loop_of_trips(k, s):
 
 
 def gradients(model, k, m, x, p):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = tf.reduce_sum(model(k, m, x, p) ** 2)
-    return tape.gradient(y, [x, W], unconnected_gradients="zero")
+    return gradient_of(
+        lambda: tf.reduce_sum(model(k, m, x, p) ** 2), [x, W], unconnected_gradients="zero"
+    )
 
 
 def around(run, x):
@@ -109,8 +108,7 @@ def test_gradients(model, order):
     @tf.function(autograph=False, input_signature=[N, N, x_spec, p_spec])
     def of_all(k, m, x, p):
         def run(x):
-            one = lambda row: gradients(model, *row, p)  # noqa: E731
-            return tf_pfor.vectorized_map(one, (k, m, x), fallback_to_while_loop=False)
+            return strict_map(lambda row: gradients(model, *row, p), (k, m, x))
 
         return run(x) if order == 1 else around(run, x)
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import looped, vectorized
+from tests.comparisons import looped, strict_map, vectorized
 from tf_pfor.converters.analysis._safety import is_smooth
 
 LENGTHS = tf.constant([2, 0, 4, 1])
@@ -71,9 +71,7 @@ def _plain(f, **settings):
 def _nested(f, **settings):
     def run(k, x):
         def of_pairs(pairs):
-            return tf_pfor.vectorized_map(
-                lambda pair: f(*pair), pairs, fallback_to_while_loop=False, **settings
-            )
+            return strict_map(lambda pair: f(*pair), pairs, **settings)
 
         pairs = (tf.reshape(k, [2, 2]), tf.reshape(x, [2, 2, 3]))
         return tf.reshape(tf_pfor.vectorized_map(of_pairs, pairs), [4, 3])
@@ -205,7 +203,7 @@ def test_loops_of_a_few_numbers(f, size, how):
     def run(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            made = tf_pfor.vectorized_map(f, x, fallback_to_while_loop=False)
+            made = strict_map(f, x)
         if made.dtype.is_integer:
             return made, tf.zeros_like(x)
         return made, tape.gradient(made, x)

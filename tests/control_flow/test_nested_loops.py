@@ -10,12 +10,13 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.comparisons import (
-    assert_close,
     by_row,
+    compare,
     gradient_in_body,
     gradient_of,
     gradients_in_body,
     mapped,
+    strict_map,
 )
 from tf_pfor.converters.control_flow._subgraphs import Region
 
@@ -115,13 +116,10 @@ def branch_in_branch(k, m, x):
 
 def writes_in_branches(k, m, x):
     def outer(t, s, array):
-        def early():
-            return cell(s), array.write(t, s)
-
         def late():
             return tf.sin(s), array.write(t + 1, s * 2.0)
 
-        s, array = tf.cond(s[0] > 0.1, early, late)
+        s, array = tf.cond(s[0] > 0.1, lambda: (cell(s), array.write(t, s)), late)
         return t + 1, s, array
 
     array = tf.TensorArray(tf.float64, 5, element_shape=[3]).unstack(tf.zeros([5, 3], tf.float64))
@@ -202,8 +200,7 @@ def gradients(model, nested_tapes=False):
 
 
 def check(one, n=5, **options):
-    rows = INNER[:n], OUTER[:n], X[:n]
-    assert_close(mapped(one, *rows, **options), by_row(one, *rows))
+    compare(one, INNER[:n], OUTER[:n], X[:n], **options)
 
 
 def assert_shapes_of_no_rows(model):
@@ -265,8 +262,7 @@ def test_second_gradients_of_conditionals_in_loops_under_jit_compile():
 
         return gradient_of(first, x)
 
-    run = tf.function(mapped, jit_compile=True, autograph=False)
-    assert_close(run(one, INNER, X), by_row(one, INNER, X), rtol=1e-6, atol=1e-8)
+    compare(one, INNER, X, function={"jit_compile": True}, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +300,7 @@ def test_conversions_do_not_grow_with_depth(monkeypatch):
 
     monkeypatch.setattr(Region, "convert", counted)
     args = (X[:3, 0], tf.constant([2, 0, 1]))
-    found = tf_pfor.vectorized_map(lambda row: nested(6, *row), args, fallback_to_while_loop=False)
+    found = strict_map(lambda row: nested(6, *row), args)
     expected = [nested(6, x, k) for x, k in zip(*args)]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     bodies = [count for name, count in conversions.items() if "_body" in name]
@@ -323,14 +319,13 @@ def test_items_that_all_rows_share_keep_their_shape(step):
     """They are popped from lists that were popped from lists, of which nothing is said."""
 
     def one(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = loop(3, lambda i, s: loop(2, lambda j, s: step(s, i, j), s), x)
-        return tape.gradient(y, x)
+        return gradient_of(
+            lambda: loop(3, lambda i, s: loop(2, lambda j, s: step(s, i, j), s), x), x
+        )
 
     x = tf.constant(np.random.default_rng(0).normal(size=[4, 3]))
     expected = tf.stack([tf.function(one)(row) for row in x])
-    found = tf_pfor.vectorized_map(one, x, fallback_to_while_loop=False)
+    found = strict_map(one, x)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -352,9 +347,7 @@ def test_three_loops_of_equal_trips(name):
         return tape.gradient(total, x)
 
     rows = tf.reshape(tf.range(12.0), [4, 3])
-    found = tf.function(
-        lambda x: tf_pfor.vectorized_map(one, x, fallback_to_while_loop=False), autograph=False
-    )(rows)
+    found = tf.function(lambda x: strict_map(one, x), autograph=False)(rows)
     np.testing.assert_allclose(found, [tf.function(one)(x) for x in rows], rtol=1e-6)
 
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, by_row, gradient_of, gradients_in_body, mapped
+from tests.comparisons import compare, gradient_of, gradients_in_body, mapped
 from tf_pfor._tf import _functions
 
 RNG = np.random.RandomState(3)
@@ -129,8 +129,7 @@ def compiled(one, n):
 
 
 def assert_right(model, n):
-    one = gradients(model)
-    assert_close(compiled(one, n), by_row(one, OUTER[:n], INNER[:n], X[:n]))
+    compare(gradients(model), OUTER[:n], INNER[:n], X[:n], function={"jit_compile": True})
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -201,10 +200,9 @@ def test_trips_that_the_loop_around_computes_are_refused(weight, differs):
         return s
 
     def one(k, m, x):
-        with tf.GradientTape() as tape:
-            tape.watch([x, weight])
-            y = tf.reduce_sum(_functions.autographed(model)(k, m, x) ** 2)
-        return tape.gradient(y, [x, weight])
+        return gradient_of(
+            lambda: tf.reduce_sum(_functions.autographed(model)(k, m, x) ** 2), [x, weight]
+        )
 
     with pytest.raises(tf_pfor.NotVectorizableError, match="give that one maximum_iterations"):
         tf.function(tf_pfor.vmap(one), jit_compile=True, autograph=False)(OUTER, INNER, X)

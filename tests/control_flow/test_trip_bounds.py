@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of, looped, vectorized
+from tests.comparisons import gradient_of, looped, strict_map, vectorized
 
 
 def _x(*shape, seed=0):
@@ -68,10 +68,9 @@ def test_gradient_under_jit_compile_of_a_bound_in_the_predicate(goes_on, start, 
 
 def test_gradient_in_the_body_of_a_loop_without_a_bound_is_refused_under_jit_compile():
     def one(k, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.while_loop(lambda t, _: t < k, lambda t, s: (t + 1, tf.sin(s)), (0, x))[1]
-        return tape.gradient(y, x)
+        return gradient_of(
+            lambda: tf.while_loop(lambda t, _: t < k, lambda t, s: (t + 1, tf.sin(s)), (0, x))[1], x
+        )
 
     run = tf.function(lambda k, x: vectorized(one, (k, x)), jit_compile=True, autograph=False)
     with pytest.raises(tf_pfor.NotVectorizableError, match="maximum_iterations, or bound a count"):
@@ -110,10 +109,9 @@ def test_newtons_method_under_jit_compile():
 ])  # fmt: skip
 def test_no_bound(goes_on):
     def one(k, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.while_loop(goes_on_of(k), lambda t, s: (t + 1, tf.sin(s)), (0, x))[1]
-        return tape.gradient(y, x)
+        return gradient_of(
+            lambda: tf.while_loop(goes_on_of(k), lambda t, s: (t + 1, tf.sin(s)), (0, x))[1], x
+        )
 
     def goes_on_of(k):
         return lambda t, _: goes_on(t, k)
@@ -181,7 +179,5 @@ def test_a_static_size_is_a_bound(limit):
         return tape.gradient(total, x)
 
     x = _x(5, 3, 2)
-    run = tf.function(
-        lambda x: tf_pfor.vectorized_map(body, x, fallback_to_while_loop=False), jit_compile=True
-    )
+    run = tf.function(lambda x: strict_map(body, x), jit_compile=True)
     np.testing.assert_allclose(run(x), np.stack([body(tf.constant(r)) for r in x]), rtol=1e-5)

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, by_row, gradient_of, gradients_in_body, mapped
+from tests.comparisons import assert_close, by_row, compare, gradient_of, gradients_in_body, mapped
 from tests.comparisons import in_two_maps as in_maps
 
 RNG = np.random.default_rng(0)
@@ -153,8 +153,7 @@ def loop_in_a_branch(r):
 
 
 def loop_in_a_branch_of_the_outer_row(r):
-    there = lambda: captured(r._replace(k=r.q))  # noqa: E731
-    return tf.cond(r.p > 0, there, lambda: tf.sin(r.x) * r.steps[r.p])
+    return tf.cond(r.p > 0, lambda: captured(r._replace(k=r.q)), lambda: tf.sin(r.x) * r.steps[r.p])
 
 
 def loop_in_a_loop(r):
@@ -203,8 +202,7 @@ def in_two_maps(one, *args, inner=None, **options):
     *pairs, p, q = args
 
     def outer(*row):
-        of_row = lambda *r: one(*r[:-1], row[-1], r[-1])  # noqa: E731
-        return mapped(of_row, *row[:-1], q, **(inner or {}))
+        return mapped(lambda *r: one(*r[:-1], row[-1], r[-1]), *row[:-1], q, **(inner or {}))
 
     return mapped(outer, *pairs, p, **options)
 
@@ -283,9 +281,7 @@ def test_differentiated_outside(model):
 
 
 def test_three_maps():
-    one, args = gradients(captured), [tf.stack([a, a[::-1]]) for a in PAIRS]
-    found = mapped(lambda *rows: in_maps(one, *rows), *args)
-    assert_close(found, by_row(one, *args, maps=3))
+    compare(gradients(captured), *[tf.stack([a, a[::-1]]) for a in PAIRS], maps=3)
 
 
 FEW = [(captured, 1, 3), (captured, 3, 1), (captured, 1, 1), (branches, 4, 1)]
@@ -326,8 +322,7 @@ def test_unknown_number_of_rows(model):
 def test_jit_compile():
     """XLA's lists have room for as many items in all rows."""
     one = gradients(lambda r: captured(r, maximum_iterations=5))
-    run = tf.function(lambda *args: in_maps(one, *args), jit_compile=True, autograph=False)
-    assert_close(run(*PAIRS), by_row(one, *PAIRS, maps=2))
+    compare(one, *PAIRS, maps=2, function={"jit_compile": True})
 
 
 def test_what_is_kept_without_a_static_shape():
@@ -415,8 +410,7 @@ def test_keras(layer):
         sources = [x, *(v.value for v in made.trainable_variables)]
         return gradient_of(lambda: tf.reduce_sum(made(x[None], mask=mask[None]) ** 2), sources)
 
-    expected = by_row(one, rows, mask, maps=2)
-    assert_close(in_maps(one, rows, mask), expected, rtol=2e-5, atol=2e-5)
+    compare(one, rows, mask, maps=2, rtol=2e-5, atol=2e-5)
 
 
 def test_one_size_for_lists_of_different_lengths():
@@ -435,5 +429,4 @@ def test_one_size_for_lists_of_different_lengths():
         )
         return item + x, whole
 
-    args = K[3], X[3], STEPS[3]
-    assert_close(mapped(one, *args), by_row(one, *args))
+    compare(one, K[3], X[3], STEPS[3])

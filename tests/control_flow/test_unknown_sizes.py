@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import by_row, gradient_of, mapped
+from tests.comparisons import by_row, gradient_of, mapped, strict_map
 
 X = tf.random.stateless_normal([4, 3], [1, 2])
 K = tf.constant([0, 3, 1, 1])
@@ -81,10 +80,7 @@ def test_gradients_around(name):
 def test_sizes_that_do_not_fit_are_an_error():
     @tf.function(input_signature=[SPECS[0], SPECS[0], SPECS[1]], autograph=False)
     def run(x, y, k):
-        def body(e):
-            return tf.reduce_sum(e[0][: e[2]] * e[1])
-
-        return tf_pfor.vectorized_map(body, (x, y, k), fallback_to_while_loop=False)
+        return strict_map(lambda e: tf.reduce_sum(e[0][: e[2]] * e[1]), (x, y, k))
 
     np.testing.assert_allclose(run(X, X[:, :2], K * 0 + 2), tf.reduce_sum(X[:, :2] ** 2, 1), 1e-5)
     with pytest.raises(tf.errors.InvalidArgumentError, match="sizes of two inputs along axis 0"):

@@ -5,7 +5,16 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, check, gradient_of, looped, notes, vectorized
+from tests.comparisons import (
+    assert_close,
+    check,
+    gradient_of,
+    looped,
+    notes,
+    row_of,
+    strict_map,
+    vectorized,
+)
 
 
 def _x(*shape, seed=0):
@@ -36,19 +45,6 @@ def test_invariant_predicate():
     assert "while: one trip count for all rows, 1 uniform, 1 row-varying" in notes(f, X)
 
 
-def test_layouts_reach_a_fixpoint():
-    """a is stacked only because of b, which is stacked only because of c."""
-
-    def f(x):
-        def body(t, a, b, c):
-            return t + 1, b, c, x * 2.0
-
-        zero = tf.zeros([3])
-        return tf.while_loop(lambda t, *_: t < 3, body, (0, zero, zero, zero))[1:]
-
-    check(f, X)
-
-
 @both
 def test_trip_count_for_each_row(strategy):
     check(_smooth, LEN, X, while_strategy=strategy, xla=strategy == "mask")
@@ -74,50 +70,6 @@ def test_extreme_lengths(strategy, lengths):
 
 
 @both
-def test_counter_is_read(strategy):
-    """The step counter stays unstacked; what it was when a row left is the row's result."""
-
-    def f(x):
-        def body(t, s):
-            return t + 1, s * 0.5
-
-        return tf.while_loop(lambda t, s: tf.reduce_sum(tf.abs(s)) > 0.3, body, (0, x))
-
-    check(f, X, while_strategy=strategy, xla=strategy == "mask")
-
-
-@both
-def test_reads_of_a_captured_tensor(strategy):
-    def f(k, x):
-        def body(t, s):
-            return t + 1, tf.tanh(s + x[t])
-
-        return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
-
-    check(f, LEN, _x(5, 4, 2), while_strategy=strategy, xla=strategy == "mask")
-
-
-@both
-def test_reads_at_an_index_for_each_row(strategy):
-    def f(k, x):
-        def body(t, s):
-            return t - 1, tf.tanh(s + x[t] + tf.gather(x, t)[0])
-
-        return tf.while_loop(lambda t, s: t >= 0, body, (k - 1, tf.zeros([2])))[1]
-
-    check(f, LEN, _x(5, 4, 2), while_strategy=strategy, xla=strategy == "mask")
-
-
-@both
-def test_whole_captured_tensor(strategy):
-    def f(k, x, y):
-        body = lambda t, s: (t + 1, tf.tanh(s + tf.reduce_sum(x, 0) * y))  # noqa: E731
-        return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
-
-    check(f, LEN, _x(5, 4, 2), _x(5, 2), while_strategy=strategy, xla=strategy == "mask")
-
-
-@both
 def test_padding_is_nan(strategy):
     """Padding behind a row's end must not reach values or gradients."""
     x = _x(5, 4, 2)
@@ -131,30 +83,6 @@ def test_padding_is_nan(strategy):
         return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
 
     check(f, LEN, x, while_strategy=strategy, xla=strategy == "mask")
-
-
-@both
-def test_trap_behind_the_end(strategy):
-    """1 / (k - t) is infinite one trip after the last."""
-
-    def f(k, x):
-        def body(t, s):
-            return t + 1, s + x / tf.sqrt(tf.cast(k - t, tf.float32))
-
-        return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
-
-    check(f, LEN, X, while_strategy=strategy, xla=strategy == "mask")
-
-
-@both
-def test_maximum_iterations(strategy):
-    def f(k, x):
-        return tf.while_loop(
-            lambda t, s: t < k, lambda t, s: (t + 1, _cell(s)), (0, x), maximum_iterations=2,
-            parallel_iterations=3,
-        )  # fmt: skip
-
-    check(f, LEN, X, while_strategy=strategy, xla=strategy == "mask")
 
 
 def test_gradient_under_jit_compile():
@@ -172,61 +100,6 @@ def test_gradient_under_jit_compile():
 
     found = grad(lambda a: vectorized(f, a), True)
     np.testing.assert_allclose(found, grad(lambda a: looped(f, a, 5), False), 1e-5, 1e-5)
-
-
-@both
-def test_python_while(strategy):
-    def f(k, x):
-        t = 0
-        while t < k:
-            x = _cell(x)
-            t += 1
-        return x, t
-
-    check(f, LEN, X, while_strategy=strategy, xla=strategy == "mask")
-
-
-@both
-def test_python_for(strategy):
-    def f(k, x):
-        total = tf.zeros([3])
-        for t in tf.range(k):
-            total += x * tf.cast(t, tf.float32)
-        return total
-
-    check(f, LEN, X, while_strategy=strategy, xla=False)
-
-
-@both
-def test_while_in_while(strategy):
-    def f(k, x):
-        def outer(t, s):
-            inner = tf.while_loop(
-                lambda u, s: u < k - t, lambda u, s: (u + 1, _cell(s + x)), (0, s)
-            )
-            return t + 1, inner[1]
-
-        return tf.while_loop(lambda t, s: t < k, outer, (0, x))[1]
-
-    check(f, LEN, X, while_strategy=strategy, xla=strategy == "mask")
-
-
-def test_while_in_cond():
-    def f(k, x):
-        return tf.cond(x[0] > 0.0, lambda: _smooth(k, x), lambda: x * 2.0)
-
-    check(f, LEN, X)
-
-
-@both
-def test_cond_in_while(strategy):
-    def f(k, x):
-        def body(t, s):
-            return t + 1, tf.cond(s[0] > 0.0, lambda: tf.sqrt(s[0]) + s, lambda: _cell(s))
-
-        return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
-
-    check(f, LEN, X, while_strategy=strategy, xla=strategy == "mask")
 
 
 def test_pfor_in_while_in_pfor():
@@ -248,18 +121,6 @@ def test_while_in_pfor_in_pfor():
         return tf_pfor.vectorized_map(lambda a: _smooth(a[0] + k, a[1]), (tf.range(2), x))
 
     check(f, LEN, _x(5, 2, 3))
-
-
-def test_growing_shape():
-    def f(x):
-        return tf.while_loop(
-            lambda t, s: t < 3,
-            lambda t, s: (t + 1, tf.concat([s, x[None] * tf.cast(t, tf.float32)], 0)),
-            (0, x[None]),
-            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 3])),
-        )[1]
-
-    check(f, X, xla=False)
 
 
 def _grown(k, x, per_row=True):
@@ -305,26 +166,7 @@ def test_second_gradient_of_a_relaxed_shape_that_stays():
             shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 3])),
         )[1]
 
-    def gradient(k, x):
-        return gradient_of(lambda: tf.reduce_sum(f(k, x) ** 2), x)
-
-    check(gradient, LEN, X, xla=False)
-
-
-def test_nothing_is_stacked_but_a_random_draw():
-    def f(x):
-        y = tf.while_loop(lambda t, s: t < 2, lambda t, s: (t + 1, s + 1.0), (0, tf.zeros([2])))[1]
-        return y + x
-
-    check(f, _x(5, 2))
-
-
-@both
-def test_gradient_inside(strategy):
-    def f(k, x):
-        return gradient_of(lambda: tf.reduce_sum(_smooth(k, x) ** 2), x)
-
-    check(f, LEN, X, while_strategy=strategy, xla=False)
+    check(lambda k, x: gradient_of(lambda: tf.reduce_sum(f(k, x) ** 2), x), LEN, X, xla=False)
 
 
 @both
@@ -335,50 +177,6 @@ def test_second_gradient(strategy):
 @both
 def test_unknown_n(strategy):
     check(_smooth, LEN, X, while_strategy=strategy, xla=False, unknown=True)
-
-
-@both
-def test_gradient_inside_of_unknown_n(strategy):
-    def f(k, x):
-        return gradient_of(lambda: tf.reduce_sum(_smooth(k, x) ** 2), x)
-
-    check(f, LEN, X, while_strategy=strategy, xla=False, grad=False, unknown=True)
-
-
-def test_gradient_inside_of_an_invariant_loop():
-    def f(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.while_loop(lambda t, s: t < 3, lambda t, s: (t + 1, _cell(s)), (0, x))[1]
-        return tape.gradient(y, x)
-
-    check(f, X, xla=False)
-
-
-def test_map_scan_fold():
-    def f(x):
-        a = tf.map_fn(lambda v: tf.exp(v) * x[0], x)
-        b = tf.scan(lambda a, v: a * v + x[1], x)
-        c = tf.foldl(lambda a, v: a + v * v, x)
-        return a, b, c
-
-    check(f, X, xla=False)
-
-
-@both
-def test_list_written_at_the_counter(strategy):
-    def f(k, x):
-        ta = tf.TensorArray(tf.float32, 4, element_shape=[3])
-        ta = ta.unstack(tf.zeros([4, 3]))
-
-        def body(t, s, ta):
-            s = _cell(s)
-            return t + 1, s, ta.write(t, s)
-
-        _, s, ta = tf.while_loop(lambda t, *_: t < k, body, (0, x, ta))
-        return s, ta.stack()
-
-    check(f, LEN, X, while_strategy=strategy, xla=False)
 
 
 def test_the_strategy_is_an_option():
@@ -456,8 +254,7 @@ def test_optionals_that_loops_change_are_looped():
     def largest(x, first):
         def body(i, best):
             larger = x[i] > best.get_value()
-            twice = lambda: optional.from_value(x[i] * 2)  # noqa: E731
-            return i + 1, tf.cond(larger, twice, lambda: best)
+            return i + 1, tf.cond(larger, lambda: optional.from_value(x[i] * 2), lambda: best)
 
         start = (0, optional.from_value(first))
         return tf.while_loop(lambda i, _: i < 3, body, start)[1].get_value()
@@ -468,4 +265,175 @@ def test_optionals_that_loops_change_are_looped():
             found = tf_pfor.vectorized_map(one, x)
         np.testing.assert_allclose(found, [one(row) for row in x])
         with pytest.raises(tf_pfor.NotVectorizableError, match="changes an optional"):
-            tf_pfor.vectorized_map(one, x, fallback_to_while_loop=False)
+            strict_map(one, x)
+
+
+# Loops with both strategies, and loops that have none to choose: values, gradients and XLA.
+STRATEGIES, ONCE = {}, {}
+
+
+@row_of(ONCE, X)
+def layouts_reach_a_fixpoint(x):
+    """a is stacked only because of b, which is stacked only because of c."""
+
+    def body(t, a, b, c):
+        return t + 1, b, c, x * 2.0
+
+    zero = tf.zeros([3])
+    return tf.while_loop(lambda t, *_: t < 3, body, (0, zero, zero, zero))[1:]
+
+
+@row_of(STRATEGIES, X)
+def counter_is_read(x):
+    """The step counter stays unstacked; what it was when a row left is the row's result."""
+
+    def body(t, s):
+        return t + 1, s * 0.5
+
+    return tf.while_loop(lambda t, s: tf.reduce_sum(tf.abs(s)) > 0.3, body, (0, x))
+
+
+@row_of(STRATEGIES, LEN, _x(5, 4, 2))
+def reads_of_a_captured_tensor(k, x):
+    def body(t, s):
+        return t + 1, tf.tanh(s + x[t])
+
+    return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
+
+
+@row_of(STRATEGIES, LEN, _x(5, 4, 2))
+def reads_at_an_index_for_each_row(k, x):
+    def body(t, s):
+        return t - 1, tf.tanh(s + x[t] + tf.gather(x, t)[0])
+
+    return tf.while_loop(lambda t, s: t >= 0, body, (k - 1, tf.zeros([2])))[1]
+
+
+@row_of(STRATEGIES, LEN, _x(5, 4, 2), _x(5, 2))
+def whole_captured_tensor(k, x, y):
+    body = lambda t, s: (t + 1, tf.tanh(s + tf.reduce_sum(x, 0) * y))  # noqa: E731
+    return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
+
+
+@row_of(STRATEGIES, LEN, X)
+def trap_behind_the_end(k, x):
+    """1 / (k - t) is infinite one trip after the last."""
+
+    def body(t, s):
+        return t + 1, s + x / tf.sqrt(tf.cast(k - t, tf.float32))
+
+    return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
+
+
+@row_of(STRATEGIES, LEN, X)
+def maximum_iterations(k, x):
+    return tf.while_loop(
+        lambda t, s: t < k, lambda t, s: (t + 1, _cell(s)), (0, x), maximum_iterations=2,
+        parallel_iterations=3,
+    )  # fmt: skip
+
+
+@row_of(STRATEGIES, LEN, X)
+def python_while(k, x):
+    t = 0
+    while t < k:
+        x = _cell(x)
+        t += 1
+    return x, t
+
+
+@row_of(STRATEGIES, LEN, X, xla=False)
+def python_for(k, x):
+    total = tf.zeros([3])
+    for t in tf.range(k):
+        total += x * tf.cast(t, tf.float32)
+    return total
+
+
+@row_of(STRATEGIES, LEN, X)
+def while_in_while(k, x):
+    def outer(t, s):
+        inner = tf.while_loop(lambda u, s: u < k - t, lambda u, s: (u + 1, _cell(s + x)), (0, s))
+        return t + 1, inner[1]
+
+    return tf.while_loop(lambda t, s: t < k, outer, (0, x))[1]
+
+
+@row_of(ONCE, LEN, X)
+def while_in_cond(k, x):
+    return tf.cond(x[0] > 0.0, lambda: _smooth(k, x), lambda: x * 2.0)
+
+
+@row_of(STRATEGIES, LEN, X)
+def cond_in_while(k, x):
+    def body(t, s):
+        return t + 1, tf.cond(s[0] > 0.0, lambda: tf.sqrt(s[0]) + s, lambda: _cell(s))
+
+    return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
+
+
+@row_of(ONCE, X, xla=False)
+def growing_shape(x):
+    return tf.while_loop(
+        lambda t, s: t < 3,
+        lambda t, s: (t + 1, tf.concat([s, x[None] * tf.cast(t, tf.float32)], 0)),
+        (0, x[None]),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 3])),
+    )[1]
+
+
+@row_of(ONCE, _x(5, 2))
+def nothing_is_stacked_but_a_random_draw(x):
+    y = tf.while_loop(lambda t, s: t < 2, lambda t, s: (t + 1, s + 1.0), (0, tf.zeros([2])))[1]
+    return y + x
+
+
+@row_of(STRATEGIES, LEN, X, xla=False)
+def gradient_inside(k, x):
+    return gradient_of(lambda: tf.reduce_sum(_smooth(k, x) ** 2), x)
+
+
+@row_of(STRATEGIES, LEN, X, xla=False, grad=False, unknown=True)
+def gradient_inside_of_unknown_n(k, x):
+    return gradient_of(lambda: tf.reduce_sum(_smooth(k, x) ** 2), x)
+
+
+@row_of(ONCE, X, xla=False)
+def gradient_inside_of_an_invariant_loop(x):
+    return gradient_of(
+        lambda: tf.while_loop(lambda t, s: t < 3, lambda t, s: (t + 1, _cell(s)), (0, x))[1], x
+    )
+
+
+@row_of(ONCE, X, xla=False)
+def map_scan_fold(x):
+    a = tf.map_fn(lambda v: tf.exp(v) * x[0], x)
+    b = tf.scan(lambda a, v: a * v + x[1], x)
+    c = tf.foldl(lambda a, v: a + v * v, x)
+    return a, b, c
+
+
+@row_of(STRATEGIES, LEN, X, xla=False)
+def list_written_at_the_counter(k, x):
+    ta = tf.TensorArray(tf.float32, 4, element_shape=[3])
+    ta = ta.unstack(tf.zeros([4, 3]))
+
+    def body(t, s, ta):
+        s = _cell(s)
+        return t + 1, s, ta.write(t, s)
+
+    _, s, ta = tf.while_loop(lambda t, *_: t < k, body, (0, x, ta))
+    return s, ta.stack()
+
+
+@both
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_table_of_loops(name, strategy):
+    f, args, options = STRATEGIES[name]
+    check(f, *args, **{"xla": strategy == "mask", "while_strategy": strategy, **options})
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_table_of_loops_without_a_strategy(name):
+    f, args, options = ONCE[name]
+    check(f, *args, **options)

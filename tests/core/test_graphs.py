@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 from tf_pfor._tf import _graphs
 from tf_pfor._tf._evaluation import evaluated
 
@@ -125,10 +126,9 @@ def test_captures_are_watched():
 
     @tf.function
     def slope(w, x):
-        with tf.GradientTape() as tape:
-            tape.watch(w)
-            y = tf_pfor.vectorized_map(lambda row: tf.tensordot(row, w, 1), x)
-        return tape.gradient(y, w)
+        return gradient_of(
+            lambda: tf_pfor.vectorized_map(lambda row: tf.tensordot(row, w, 1), x), w
+        )
 
     x = tf.random.normal([4, 300])
     assert slope(tf.ones([300]), x).numpy() == pytest.approx(x.numpy().sum(0), rel=1e-5)

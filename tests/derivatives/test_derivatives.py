@@ -143,25 +143,6 @@ def test_tape_batch_jacobian_agrees_with_tensorflow():
     )
 
 
-def test_tape_jacobian_of_an_embedding():
-    table = tf.Variable(tf.reshape(tf.range(6.0), [3, 2]))
-    with tf.GradientTape() as tape:
-        y = tf.gather(table, [2, 0])
-    found = jacobians.tape_jacobian(tape, y, table)
-    assert found.shape == [2, 2, 3, 2]
-    _close(found[0, :, 2], np.eye(2))
-    _close(found[1, :, 1], np.zeros([2, 2]))
-
-
-def test_tape_jacobian_of_complex():
-    z = tf.constant([1 + 2j, 3 - 1j], tf.complex128)
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(z)
-        y = z * z
-    rows = [tape.gradient(y, z, output_gradients=tf.constant(e, z.dtype)) for e in np.eye(2)]
-    _close(jacobians.tape_jacobian(tape, y, z), np.stack(rows))
-
-
 # -- of functions ----------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close
+from tests.comparisons import assert_close, needed_ops
 
 RANDOM = np.random.default_rng(0)
 
@@ -111,12 +111,7 @@ def test_no_gradient_of_each_example_is_made(make):
 
 def _read(graph):
     """The shapes of all that the outputs of a graph are made of."""
-    todo, seen = [t.op for t in graph.outputs], set()
-    while todo:
-        op = todo.pop()
-        if op not in seen:
-            seen.add(op)
-            todo += [t.op for t in op.inputs]
+    seen = needed_ops(graph.outputs)
     return {tuple(t.shape.as_list()) for op in seen for t in op.outputs if t.shape.rank is not None}
 
 

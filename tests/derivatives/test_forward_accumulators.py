@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of
+from tests.comparisons import gradient_of, strict_map
 
 X = tf.constant([[1.0, 2.0], [-1.0, 0.5], [0.3, -0.2]])
 BODIES = {
@@ -16,7 +16,7 @@ BODIES = {
     "plain": lambda e: tf.sin(e) * e,
 }
 MAPS = {
-    "map": lambda fn, x: tf_pfor.vectorized_map(fn, x, fallback_to_while_loop=False),
+    "map": lambda fn, x: strict_map(fn, x),
     "closure": lambda fn, x: tf_pfor.pfor(lambda i: fn(x[i]), 3),
     "in a map": lambda fn, x: tf_pfor.vectorized_map(
         lambda rows: tf_pfor.vectorized_map(fn, rows), x[None]
@@ -63,7 +63,7 @@ def test_variable_length_rows(body, is_cut):
         else:
             rows = tf.RaggedTensor.from_tensor(x, lengths=LENGTHS)
             each = lambda e: tf.reduce_sum(tf.sin(fn(e)))  # noqa: E731
-        return tf_pfor.vectorized_map(each, rows, fallback_to_while_loop=False)
+        return strict_map(each, rows)
 
     def alone(fn, x):
         cut = [x[i, :k] for i, k in enumerate(LENGTHS)]
@@ -135,7 +135,7 @@ SUMS = {
 @pytest.mark.parametrize("body", SUMS)
 def test_eager_maps_that_end_with_sums_at_places(body):
     def mapped(fn, x):
-        return tf_pfor.vectorized_map(fn, x, fallback="error")
+        return strict_map(fn, x)
 
     expected = derivative(one_by_one, SUMS[body])(X)
     np.testing.assert_allclose(derivative(mapped, SUMS[body])(X), expected, 1e-5)

@@ -80,10 +80,6 @@ class Line(tf.experimental.ExtensionType):
     name: str = "line"
 
 
-def product_of_ends(line):
-    return line.slope * line.rest["x"].a ** 2
-
-
 DERIVATIVES = {
     **ALL,
     "grad": lambda f: tf_pfor.grad(lambda x: tf.reduce_sum(f(x))),
@@ -100,9 +96,6 @@ def test_extension_types_are_nests(kind):
     """Arguments and results, of any shape; the same of dicts is right."""
     form = DERIVATIVES[kind]
 
-    def of_dicts(d):
-        return d["slope"] * d["x"] ** 2
-
     def plain(x):
         if isinstance(x, Line):
             assert x.name == "line"
@@ -110,8 +103,8 @@ def test_extension_types_are_nests(kind):
         return {k: plain(v) for k, v in x.items()} if isinstance(x, dict) else x
 
     line = Line(X, {"x": Ends(3.0 * X)})
-    found = plain(form(product_of_ends)(line))
-    expected = form(of_dicts)({"slope": X, "x": 3.0 * X})
+    found = plain(form(lambda line: line.slope * line.rest["x"].a ** 2)(line))
+    expected = form(lambda d: d["slope"] * d["x"] ** 2)({"slope": X, "x": 3.0 * X})
     tf.nest.map_structure(close, found, expected)
     made = tf_pfor.jacrev(lambda x: Line(2.0 * x, {"x": Ends(x)}, name="made"))(X)
     assert made.name == "made"

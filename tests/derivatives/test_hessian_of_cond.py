@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of
+from tests.comparisons import gradient_of, strict_map
 
 
 def cond(x):
@@ -99,7 +99,7 @@ def test_forward_mode(model, point):
 @pytest.mark.parametrize("model", [cond, switch, nested])
 def test_rows_that_choose_each_for_itself(model):
     x = tf.constant(POINTS, tf.float64)
-    found = tf_pfor.vectorized_map(tf_pfor.hessian(total(model)), x, fallback_to_while_loop=False)
+    found = strict_map(tf_pfor.hessian(total(model)), x)
     expected = [numerical(gradient_at(model), row) for row in np.array(POINTS)]
     np.testing.assert_allclose(found, expected, 1e-6, 1e-8)
 
@@ -115,7 +115,7 @@ def test_rows_that_choose_in_a_loop():
 
 def test_forward_mode_of_rows_that_choose():
     x = tf.constant(POINTS, tf.float64)
-    found = tf_pfor.vectorized_map(tf_pfor.jacfwd(cond), x, fallback_to_while_loop=False)
+    found = strict_map(tf_pfor.jacfwd(cond), x)
     np.testing.assert_allclose(found, tf.stack([tf_pfor.jacfwd(cond)(row) for row in x]), 1e-12)
 
 

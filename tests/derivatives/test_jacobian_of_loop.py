@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, gradient_of
+from tests.comparisons import assert_close, gradient_of, strict_map
 
 RNG = np.random.default_rng(0)
 W = tf.Variable(RNG.normal(size=[3, 3]) * 0.5)
@@ -197,9 +197,7 @@ def test_jacobian_of_a_vectorized_loop(strategy, trips):
         with tf.GradientTape() as tape:
             tape.watch(ROWS)
             args = tf.constant(trips), ROWS
-            y = tf_pfor.vectorized_map(
-                one, args, while_strategy=strategy, fallback_to_while_loop=False
-            )
+            y = strict_map(one, args, while_strategy=strategy)
         return jacobian(y, tape)
 
     with tf.GradientTape() as tape:

@@ -68,10 +68,7 @@ def augmented(x):
     """Python code that sees the data only."""
     x = python_sin(x)
 
-    def body(t, h):
-        return t + 1, python_sin(h)
-
-    return tf.while_loop(lambda t, _: t < 2, body, (0, x))[1]
+    return tf.while_loop(lambda t, _: t < 2, lambda t, h: (t + 1, python_sin(h)), (0, x))[1]
 
 
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")  # Python code

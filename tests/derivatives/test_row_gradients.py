@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 
 N, D = 5, 3
 X = tf.constant(np.random.default_rng(0).uniform(0.2, 1.0, [N, D]))
@@ -98,8 +99,7 @@ def test_few_rows(n):
 
 
 def test_what_does_not_depend_on_the_argument():
-    fn = lambda x, k: decay(X[0], k, SCALE)  # noqa: E731
-    found = tf_pfor.vmap(tf_pfor.jacrev(fn))(X, TRIPS)
+    found = tf_pfor.vmap(tf_pfor.jacrev(lambda x, k: decay(X[0], k, SCALE)))(X, TRIPS)
     np.testing.assert_array_equal(found, np.zeros([N, D]))
 
 
@@ -112,19 +112,17 @@ def test_more_than_one_number():
 
 def test_derivatives_of_it():
     """A tape around, and the derivative of the derivative."""
-    with tf.GradientTape() as tape:
-        tape.watch(X)
-        total = tf.reduce_sum(tf_pfor.vmap(tf_pfor.jacrev(decay), AXES)(X, TRIPS, SCALE))
-    found = tape.gradient(total, X)
+    found = gradient_of(
+        lambda: tf.reduce_sum(tf_pfor.vmap(tf_pfor.jacrev(decay), AXES)(X, TRIPS, SCALE)), X
+    )
     second = tf_pfor.vmap(tf_pfor.hessian(decay), AXES)(X, TRIPS, SCALE)
     np.testing.assert_allclose(found, tf.reduce_sum(second, 2))
 
     @tf.function
     def inside():
-        with tf.GradientTape() as tape:
-            tape.watch(X)
-            total = tf.reduce_sum(tf_pfor.vmap(tf_pfor.jacrev(decay), AXES)(X, TRIPS, SCALE))
-        return tape.gradient(total, X)
+        return gradient_of(
+            lambda: tf.reduce_sum(tf_pfor.vmap(tf_pfor.jacrev(decay), AXES)(X, TRIPS, SCALE)), X
+        )
 
     np.testing.assert_allclose(inside(), found)
 

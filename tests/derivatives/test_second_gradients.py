@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import check
+from tests.comparisons import check, gradient_of
 
 LENGTHS = np.array([2, 0, 4, 1], np.int32)
 X = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
@@ -61,10 +61,9 @@ def _captured(k, x):
 
 def _gradient_of(f):
     def inside(k, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.add_n([tf.reduce_sum(out**2) for out in tf.nest.flatten(f(k, x))])
-        return tape.gradient(y, x)
+        return gradient_of(
+            lambda: tf.add_n([tf.reduce_sum(out**2) for out in tf.nest.flatten(f(k, x))]), x
+        )
 
     return inside
 

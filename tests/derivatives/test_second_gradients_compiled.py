@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, by_row, mapped
+from tests.comparisons import assert_close, by_row, mapped, value_and_gradient
 from tf_pfor._tf import _functions
 
 RNG = np.random.RandomState(3)
@@ -90,10 +90,7 @@ def by_tapes(model, w):
     def one(k, x):
         with tf.GradientTape() as outer:
             outer.watch([x, w])
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = total(model(w, k, x))
-            g = tape.gradient(y, x)
+            y, g = value_and_gradient(lambda: total(model(w, k, x)), x)
             loss = (tf.sqrt(total(g) + 1e-3) - 1.0) ** 2 + y
         return outer.gradient(loss, [x, w], unconnected_gradients="zero")
 

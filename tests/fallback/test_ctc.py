@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, value_and_gradient
+from tests.comparisons import assert_close, strict_map, value_and_gradient
 
 LABELS, LENGTHS = tf.constant([[1, 2, 3], [2, 2, 0], [4, 0, 0]]), tf.constant([3, 2, 1])
 LOGITS, FRAMES = tf.random.stateless_normal([3, 8, 5], seed=[1, 2]), tf.constant([8, 7, 3])
@@ -22,10 +22,6 @@ def with_gradient(row):
     return value_and_gradient(lambda: loss(row), row[2])
 
 
-def mapped(fn, rows):
-    return tf_pfor.vectorized_map(fn, rows, fallback_to_while_loop=False)
-
-
 def expected(fn, rows):
     made = [fn(row) for row in zip(*rows)]
     return tf.nest.map_structure(lambda *x: tf.stack(x), *made)
@@ -37,7 +33,7 @@ def check(found, wanted):
 
 @pytest.mark.parametrize("jit", [False, True])
 def test_values_and_gradients_in_the_body(jit):
-    run = tf.function(lambda *rows: mapped(with_gradient, rows), jit_compile=jit)
+    run = tf.function(lambda *rows: strict_map(with_gradient, rows), jit_compile=jit)
     check(run(*ROWS), expected(with_gradient, ROWS))
 
 
@@ -46,14 +42,14 @@ def test_tape_around_and_an_unknown_number():
 
     @tf.function(input_signature=specs)
     def around(*rows):
-        return value_and_gradient(lambda: mapped(loss, rows), rows[2])
+        return value_and_gradient(lambda: strict_map(loss, rows), rows[2])
 
     check(around(*ROWS), expected(with_gradient, ROWS))
     assert [x.shape for x in around(*[x[:0] for x in ROWS])] == [(0,), (0, 8, 5)]
 
 
 def test_no_rows():
-    assert mapped(loss, tuple(x[:0] for x in ROWS)).shape == (0,)
+    assert strict_map(loss, tuple(x[:0] for x in ROWS)).shape == (0,)
 
 
 def test_keras():
@@ -63,7 +59,7 @@ def test_keras():
         return ctc(row[0][None], row[1][None])
 
     rows = (tf.constant([[1, 2, 3], [2, 2, 1]]), tf.nn.softmax(LOGITS[:2]))
-    check(mapped(body, rows), expected(body, rows))
+    check(strict_map(body, rows), expected(body, rows))
 
 
 def of_own_labels(row):

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, gradient_of, in_threads
+from tests.comparisons import assert_close, gradient_of, in_threads, strict_map, two_orders
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor.core.regions import Region
@@ -65,25 +65,12 @@ def loop(fn, x):
     return tf.stack([fn(r) for r in x])
 
 
-def derivatives(m, x):
-    """The result, first and second gradients with respect to x, C and W."""
-    with tf.GradientTape() as outer:
-        outer.watch([x, C])
-        with tf.GradientTape() as inner:
-            inner.watch([x, C])
-            y = m(x)
-            total = tf.reduce_sum(y * tf.cos(tf.range(2.0)))
-        first = inner.gradient(total, [x, C, W], unconnected_gradients="zero")
-        curved = tf.add_n([tf.reduce_sum(tf.sin(g)) for g in first])
-    return [y, *first, *outer.gradient(curved, [x, C, W], unconnected_gradients="zero")]
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", BODIES)
 def test_values_and_gradients(name, mode):
     fn, x = BODIES[name], rows(3)
-    found = MODES[mode](lambda x: derivatives(lambda x: tf_pfor.vectorized_map(fn, x), x))(x)
-    expected = derivatives(lambda x: loop(fn, x), x)
+    found = MODES[mode](lambda x: two_orders(lambda x: tf_pfor.vectorized_map(fn, x), x, [C, W]))(x)
+    expected = two_orders(lambda x: loop(fn, x), x, [C, W])
     assert_close(found, expected, rtol=2e-4, atol=2e-5)
 
 
@@ -156,7 +143,7 @@ def test_no_warning_when_asked_not_to():
 
 def test_off():
     with pytest.raises(tf_pfor.NotVectorizableError) as caught:
-        tf_pfor.vectorized_map(BODIES["several"], rows(3), fallback_to_while_loop=False)
+        strict_map(BODIES["several"], rows(3))
     assert "Sinh" in str(caught.value)
     assert "test_fallback.py" in str(caught.value)
 
@@ -235,10 +222,7 @@ def in_order(fn, x, **options):
 
 
 def test_a_stateful_op_runs_in_order_once_for_each_row():
-    def fn(r, see):
-        return tf.py_function(see, [r], tf.int32) + 1
-
-    seen, result = in_order(fn, tf.range(20))
+    seen, result = in_order(lambda r, see: tf.py_function(see, [r], tf.int32) + 1, tf.range(20))
     assert seen == list(range(20))
     assert result.numpy().tolist() == [2 * i + 1 for i in range(20)]
 
@@ -377,10 +361,7 @@ def test_gradient_of_a_list_that_a_loop_over_rows_reads():
     ks, xs, table = tf.constant([1, 2, 0, 3]), rows(4), rows(3)
 
     def gradients(run):
-        with tf.GradientTape() as tape:
-            tape.watch([xs, table])
-            out = run()
-        return tape.gradient(out, [xs, table], output_gradients=tf.constant([1.0, 2.0, 3.0, 4.0]))
+        return gradient_of(run, [xs, table], output_gradients=tf.constant([1.0, 2.0, 3.0, 4.0]))
 
     one = tf.function(chosen_items)
     expected = gradients(lambda: tf.stack([one(k, x, table) for k, x in zip(ks, xs)]))

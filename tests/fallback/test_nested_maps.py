@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import in_threads
+from tests.comparisons import gradient_of, in_threads, strict_map, value_and_gradient
 from tests.container_programs import D
 from tests.core.test_late_gradients import W, of_a_variable, of_results
 
@@ -48,15 +48,11 @@ def of_pair(leaf):
     return one
 
 
-def vectorized(fn, rows):
-    return tf_pfor.vectorized_map(fn, rows, fallback_to_while_loop=False)
-
-
 def in_two_maps(one, k, x, shared):
     def row(r):
-        return vectorized(lambda q: one(q[0], q[1], r[2]), (r[0], r[1]))
+        return strict_map(lambda q: one(q[0], q[1], r[2]), (r[0], r[1]))
 
-    return vectorized(row, (k, x, shared))
+    return strict_map(row, (k, x, shared))
 
 
 def one_by_one(one, k, x, shared):
@@ -65,10 +61,9 @@ def one_by_one(one, k, x, shared):
 
 
 def gradients(run, one, k, x, shared):
-    with tf.GradientTape() as tape:
-        tape.watch([x, shared])
-        y = run(one, k, x, shared)
-    found = tape.gradient(y, [x, shared, W], unconnected_gradients="zero")
+    y, found = value_and_gradient(
+        lambda: run(one, k, x, shared), [x, shared, W], unconnected_gradients="zero"
+    )
     return [y, *map(tf.convert_to_tensor, found)]
 
 
@@ -101,7 +96,7 @@ def test_three_maps():
     one, given = of_pair(tf.tanh), data(4, 3)
     expected = tf.reshape(one_by_one(one, *given), [2, 2, 3])
     given = [tf.reshape(x, [2, 2, *x.shape[1:]]) for x in given]
-    found = vectorized(lambda rows: in_two_maps(one, *rows), given)
+    found = strict_map(lambda rows: in_two_maps(one, *rows), given)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
@@ -135,7 +130,7 @@ def test_the_loops_of_the_pairs_are_all_that_is_read():
 def test_reports_say_so():
     one = of_pair(tf.tanh)
     report = tf_pfor.explain(
-        lambda r: vectorized(lambda q: one(q[0], q[1], r[2]), (r[0], r[1])), data(3, 4)
+        lambda r: strict_map(lambda q: one(q[0], q[1], r[2]), (r[0], r[1])), data(3, 4)
     )
     assert any("one over all pairs of iterations" in r.reason for r in report.records)
 
@@ -145,10 +140,9 @@ def test_a_gradient_in_the_outer_body_is_looped():
     one, given = of_pair(tf.tanh), data(3, 4)
 
     def row(k, x, shared):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf_pfor.vectorized_map(lambda q: one(q[0], q[1], shared), (k, x))
-        return tape.gradient(y, x)
+        return gradient_of(
+            lambda: tf_pfor.vectorized_map(lambda q: one(q[0], q[1], shared), (k, x)), x
+        )
 
     with pytest.warns(tf_pfor.FallbackWarning, match="StatelessWhile .* in a sequential loop"):
         found = tf_pfor.vectorized_map(lambda r: row(*r), given)
@@ -270,10 +264,9 @@ def test_gradients_of_inner_maps_of_no_rows(counts, is_variable):
             )
             return tf.reduce_sum(parts)
 
-        with tf.GradientTape() as tape:
-            tape.watch(r)
-            y = tf.reduce_sum(run(total, tf.range(k)))
-        slope = tape.gradient(y, r, unconnected_gradients="zero")
+        y, slope = value_and_gradient(
+            lambda: tf.reduce_sum(run(total, tf.range(k))), r, unconnected_gradients="zero"
+        )
         return y + tf.reduce_sum(tf.sin(slope))
 
     def by_loop(fn, rows):

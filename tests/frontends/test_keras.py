@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 
 Vectorized = tf_pfor.keras.Vectorized
 # Keras' own: numpy 2 on its variables.
@@ -196,9 +197,7 @@ def test_gradients():
     layer = Vectorized(Attend())
     layer(X)
     w = layer.fn.w.value
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(layer(X) ** 2)
-    found = tape.gradient(loss, w)
+    found = gradient_of(lambda: tf.reduce_sum(layer(X) ** 2), w)
     with tf.GradientTape() as tape:
         loss = tf.add_n([tf.reduce_sum(layer.fn(tf.constant(x)) ** 2) for x in X])
     np.testing.assert_allclose(found, tape.gradient(loss, w), 1e-4, 1e-4)
@@ -476,10 +475,7 @@ def test_masks_of_layers_in_layers():
 
 
 def test_explain_knows_the_axis():
-    def center(x):
-        return x - tf_pfor.pmean(x, "batch")
-
-    layer = tf_pfor.keras.Vectorized(center, axis_name="batch")
+    layer = tf_pfor.keras.Vectorized(lambda x: x - tf_pfor.pmean(x, "batch"), axis_name="batch")
     keras.Sequential([keras.Input([5]), layer])
     assert layer.explain().totals["rejected"] == 0
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import in_threads
+from tests.comparisons import gradient_of, in_threads, value_and_gradient
 from tests.frontends.test_loops import OPEN, XS, held, op_types, rows_of
 from tf_pfor._tf import _loops
 
@@ -70,10 +70,9 @@ def test_a_training_step():
     v = tf.Variable([1.0, 2.0, 3.0])
 
     def step(xs):
-        with tf.GradientTape() as tape:
-            scores = tf.map_fn(lambda x: tf.tanh(tf.reduce_sum(x * v)), xs)
-            loss = tf.reduce_sum(scores)
-        gradient = tape.gradient(loss, v)
+        loss, gradient = value_and_gradient(
+            lambda: tf.reduce_sum(tf.map_fn(lambda x: tf.tanh(tf.reduce_sum(x * v)), xs)), v
+        )
         v.assign_sub(0.1 * gradient)
         return loss, gradient
 
@@ -92,19 +91,10 @@ def test_custom_gradients_and_gradients_of_rows():
     def doubled(x):
         return x * 2.0, lambda dy: dy * 5.0
 
-    def fn(xs):
-        return tf.map_fn(doubled, xs)
-
     def gradients(xs):
-        def one(x):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = tf.reduce_sum(x**3)
-            return tape.gradient(y, x)
+        return tf.map_fn(lambda x: gradient_of(lambda: tf.reduce_sum(x**3), x), xs)
 
-        return tf.map_fn(one, xs)
-
-    held(fn, XS)
+    held(lambda xs: tf.map_fn(doubled, xs), XS)
     held(gradients, XS)
 
 

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.api.test_errors import call, check  # noqa: F401  (a fixture)
+from tests.comparisons import gradient_of, strict
 from tf_pfor import (
     ArgumentError,
     ArgumentTypeError,
@@ -13,7 +14,6 @@ from tf_pfor import (
     fisher_vector_product,
     gauss_newton_vector_product,
     ntk,
-    vmap,
 )
 
 
@@ -29,10 +29,6 @@ def close(found, expected, rtol=1e-4):
     found = tf.convert_to_tensor(found)
     assert found.shape == np.shape(expected)
     np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-5)
-
-
-def strict(fn, **options):
-    return vmap(fn, fallback="error", **options)
 
 
 def one(params, x):
@@ -256,10 +252,7 @@ def test_gradient_of_a_solve():
     symmetric = expected + tf.transpose(expected)
     found = tf_pfor.grad(loss)(a)
     close(found + tf.transpose(found), symmetric)
-    with tf.GradientTape() as tape:
-        tape.watch(a)
-        y = loss(a)
-    taped = tape.gradient(y, a)
+    taped = gradient_of(lambda: loss(a), a)
     close(taped + tf.transpose(taped), symmetric)
 
 
@@ -268,8 +261,7 @@ def symmetric(a):
 
 
 def by_steps(a, b):
-    product = lambda v: tf.linalg.matvec(symmetric(a), v)  # noqa: E731
-    return conjugate_gradient(product, b, tol=1e-13)[0]
+    return conjugate_gradient(lambda v: tf.linalg.matvec(symmetric(a), v), b, tol=1e-13)[0]
 
 
 def directly(a, b):
@@ -344,11 +336,10 @@ def test_derivatives_by_a_variable_of_the_product():
 def test_natural_gradient():
     """(F + 0.1)^-1 g: the pieces together, compiled."""
     product = PRODUCTS["fisher"]()
-    loss = lambda p: -tf.reduce_mean(log_likelihood(model(p)))  # noqa: E731
 
     @tf.function
     def step(params):
-        g = tf_pfor.grad(loss)(params)
+        g = tf_pfor.grad(lambda p: -tf.reduce_mean(log_likelihood(model(p))))(params)
         damped = lambda v: tf.nest.map_structure(  # noqa: E731
             lambda a, b: a + 0.1 * b, product(params, v), v
         )

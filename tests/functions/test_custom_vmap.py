@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.api.test_errors import call, check  # noqa: F401  (a fixture)
+from tests.comparisons import strict
 from tf_pfor import ArgumentError, ArgumentTypeError, NotVectorizableError, custom_vmap, vmap
 
 X = np.array([[1.0, 2.0], [3.0, 4.0], [0.5, -1.0]], np.float32)
@@ -16,10 +17,6 @@ def close(found, expected):
     found = tf.convert_to_tensor(found)
     assert found.shape == np.shape(expected)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
-
-
-def strict(fn, **options):
-    return vmap(fn, fallback="error", **options)
 
 
 def scaled():

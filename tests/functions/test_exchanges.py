@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of, strict, strict_map
 from tf_pfor import (
     ArgumentError,
     ArgumentTypeError,
@@ -73,10 +74,6 @@ def close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def strict(fn, **options):
-    return vmap(fn, fallback="error", **options)
-
-
 @KINDS
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", [0, 1, 3])
@@ -87,7 +84,7 @@ def test_values(kind, n, dtype):
     assert expected.shape[0] == n
     for way in (strict(fn), tf.function(strict(fn)), strict(fn, jit_compile=True)):
         close(way(x), expected)
-    close(tf_pfor.vectorized_map(fn, x, fallback_to_while_loop=False), expected)
+    close(strict_map(fn, x), expected)
 
 
 @KINDS
@@ -106,16 +103,10 @@ def test_gradients(kind):
     weights = tf.random.stateless_normal(whole(x).shape, [1, 2])
 
     def gradient(f):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(f(tf.sin(x)) * weights)
-        return tape.gradient(y, x)
+        return gradient_of(lambda: tf.reduce_sum(f(tf.sin(x)) * weights), x)
 
     def taped(row, weight):
-        with tf.GradientTape() as tape:
-            tape.watch(row)
-            y = tf.reduce_sum(fn(tf.sin(row)) * weight)
-        return tape.gradient(y, row)
+        return gradient_of(lambda: tf.reduce_sum(fn(tf.sin(row)) * weight), row)
 
     expected = gradient(whole)
     close(tf.convert_to_tensor(gradient(strict(fn))), expected)

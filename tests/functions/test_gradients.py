@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.api.test_errors import call, check  # noqa: F401  (a fixture)
+from tests.comparisons import gradient_of, strict, strict_map
 from tf_pfor import ArgumentError, ArgumentTypeError, grad, value_and_grad, vmap
 
 X = np.array([[1.0, -2.0], [3.0, 0.5], [0.25, -7.0]], np.float32)
@@ -19,10 +20,6 @@ def close(found, expected, rtol=1e-5):
     np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-6)
 
 
-def strict(fn, **options):
-    return vmap(fn, fallback="error", **options)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_of_each_example(n, dtype):
@@ -32,7 +29,7 @@ def test_of_each_example(n, dtype):
     close(found, 3 * X[:n] ** 2)
     close(values, (X[:n] ** 3).sum(1))
     close(strict(grad(cubes))(x), found)
-    close(tf_pfor.vectorized_map(grad(cubes), x, fallback_to_while_loop=False), found)
+    close(strict_map(grad(cubes), x), found)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -63,10 +60,7 @@ def test_second_and_third_derivatives():
     third = grad(grad(grad(lambda x: tf.sin(x) * x)))
     x = tf.constant([0.5, 2.0])
     close(strict(third)(x), -3 * np.sin(x) - x * np.cos(x))
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = vmap(grad(lambda x: x**3))(x)
-    close(tape.gradient(y, x), 6 * x)
+    close(gradient_of(lambda: vmap(grad(lambda x: x**3))(x), x), 6 * x)
     close(tf_pfor.jacrev(grad(cubes))(x), np.diag(6 * x))
 
 

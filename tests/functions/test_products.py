@@ -6,7 +6,8 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.api.test_errors import call, check  # noqa: F401  (a fixture)
-from tf_pfor import ArgumentError, ArgumentTypeError, jvp, linearize, vjp, vmap
+from tests.comparisons import strict, strict_map
+from tf_pfor import ArgumentError, ArgumentTypeError, jvp, linearize, vjp
 
 A, B = tf.constant([0.5, -1.0, 2.0]), tf.constant([3.0, 0.25, -0.5])
 V, U = tf.constant([1.0, -2.0, 0.5]), tf.constant([0.3, 0.7, -4.0])
@@ -19,10 +20,6 @@ def f(a, d):
 
 def close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-
-
-def strict(fn, **options):
-    return vmap(fn, fallback="error", **options)
 
 
 def by_vjp(a, b, v):
@@ -81,7 +78,7 @@ def test_each_example(form, n):
         for found, value in zip(way(*given), wanted):
             assert found.dtype == tf.float64
             close(found, value)
-    of_row = tf_pfor.vectorized_map(lambda r: fn(*r), tuple(given), fallback_to_while_loop=False)
+    of_row = strict_map(lambda r: fn(*r), tuple(given))
     close(of_row[1], wanted[1])
 
 

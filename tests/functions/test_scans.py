@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.api.test_errors import Untraced, call, check  # noqa: F401  (a fixture)
+from tests.comparisons import strict_map
 from tf_pfor import ArgumentError, ArgumentTypeError, associative_scan
 
 
@@ -86,7 +87,7 @@ def test_under_a_map_with_gradients(is_known):
 
     mapped = tf.function(tf_pfor.vmap(one, fallback="error"), input_signature=[spec] * 2)
     close(mapped(a, b), np.stack([recurrence(*row) for row in zip(a, b)]))
-    rows = tf_pfor.vectorized_map(lambda r: one(*r), (a, b), fallback_to_while_loop=False)
+    rows = strict_map(lambda r: one(*r), (a, b))
     close(rows, mapped(a, b))
 
     def gradient(a, b):

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import strict_map
 
 ROWS = [[1.0], [2.0, 3.0], [], [4.0, 5.0, 6.0]]
 
@@ -45,7 +46,7 @@ BODIES = {
 def test_rows(kind, dtype):
     body, expected = BODIES[kind]
     rows = tf.ragged.constant(ROWS, dtype)
-    found = tf_pfor.vectorized_map(body, rows, fallback_to_while_loop=False)
+    found = strict_map(body, rows)
     assert found.dtype == dtype
     for row, one in zip(ROWS, found, strict=True):
         np.testing.assert_allclose(one, expected(np.array(row)), rtol=1e-5)
@@ -64,6 +65,6 @@ def test_a_jacobian_in_a_loop():
             y = y - 0.1 * (x + 3 * y**2)
         return y
 
-    found = tf_pfor.vectorized_map(body, tf.ragged.constant(ROWS), fallback_to_while_loop=False)
+    found = strict_map(body, tf.ragged.constant(ROWS))
     for row, one in zip(ROWS, found, strict=True):
         np.testing.assert_allclose(one, expected(np.array(row)), rtol=1e-5)

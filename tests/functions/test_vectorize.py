@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.api.test_errors import Untraced, call, check  # noqa: F401  (a fixture)
+from tests.comparisons import gradient_of, strict_map
 from tf_pfor import ArgumentError, ArgumentTypeError, vectorize
 
 SIGNATURE = "(m,n),(n)->(m)"
@@ -91,11 +92,8 @@ def test_scalars_without_a_signature():
 
 
 def test_several_outputs_numbers_and_new_dimensions():
-    def f(x):
-        return tf.reduce_sum(x), tf.concat([x, x], 0)
-
     x = given(4, 5, 3)
-    total, twice = strict(f, "(3)->(),(k)")(x)
+    total, twice = strict(lambda x: (tf.reduce_sum(x), tf.concat([x, x], 0)), "(3)->(),(k)")(x)
     close(total, x.sum(-1))
     close(twice, np.concatenate([x, x], -1))
 
@@ -123,15 +121,10 @@ def test_gradients_and_maps():
         tf_pfor.grad(total, (0, 1))(a, x), tf_pfor.grad(whole, (0, 1))(a, x)
     ):
         close(found, expected)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = total(a, x)
-    close(tape.gradient(y, x), tf_pfor.grad(whole, 1)(a, x))
+    close(gradient_of(lambda: total(a, x), x), tf_pfor.grad(whole, 1)(a, x))
     mapped = tf_pfor.vmap(strict(product, SIGNATURE), in_axes=(0, None), fallback="error")
     close(mapped(a, x), tf.linalg.matvec(a, x))
-    rows = tf_pfor.vectorized_map(
-        lambda m: strict(product, SIGNATURE)(m, x), a, fallback_to_while_loop=False
-    )
+    rows = strict_map(lambda m: strict(product, SIGNATURE)(m, x), a)
     close(rows, tf.linalg.matvec(a, x))
 
 

@@ -1,10 +1,10 @@
 """Derivatives of what is broadcast to the size of the row, of which some rows have one element."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import compare_around, compare_rows, gradient_of
 
 LENGTHS = [2, 1, 3, 1]
 FLAT = tf.random.stateless_uniform([7, 4], [1, 2], -1.0, 1.0)
@@ -19,10 +19,7 @@ def pullbacks(x):
     """A map in the body."""
 
     def of(d):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = first_everywhere(x)
-        return tape.gradient(y, x, d)
+        return gradient_of(lambda: first_everywhere(x), x, output_gradients=d)
 
     return tf_pfor.vectorized_map(of, tf.stack([x, x * 2.0]))
 
@@ -50,10 +47,7 @@ BODIES = {
 
 @pytest.mark.parametrize("name", BODIES)
 def test_as_a_loop(name):
-    found = tf_pfor.vectorized_map(BODIES[name], ROWS, warn=False)
-    for got, row in zip(found, ROWS):
-        got = got.to_tensor() if isinstance(got, tf.RaggedTensor) else got
-        np.testing.assert_allclose(got, BODIES[name](row), rtol=1e-5)
+    compare_rows(BODIES[name], ROWS, rtol=1e-5, atol=0, fallback="loop", warn=False)
 
 
 # ---------------------------------------------------------------------------
@@ -70,10 +64,7 @@ TWICE = {
 
 def gradient(of):
     def one(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(of(x))
-        return tape.gradient(y, x)
+        return gradient_of(lambda: tf.reduce_sum(of(x)), x)
 
     return one
 
@@ -87,28 +78,14 @@ def loss_of_gradient(of):
 def test_two_tapes_in_the_body(name, empty):
     rows = tf.RaggedTensor.from_row_lengths(FLAT, [2, 0, 4, 1] if empty else LENGTHS)
     one = gradient(loss_of_gradient(TWICE[name]))
-    found = tf_pfor.vectorized_map(one, rows, warn=False)
-    for got, row in zip(found, rows, strict=True):
-        np.testing.assert_allclose(got, one(row), rtol=1e-4, atol=1e-6)
+    compare_rows(one, rows, rtol=1e-4, atol=1e-6, fallback="loop", warn=False)
 
 
 @pytest.mark.parametrize("name", TWICE)
 def test_a_tape_in_and_one_around(name):
     one = loss_of_gradient(TWICE[name])
-
-    def total(flat, run):
-        return tf.reduce_sum(run(ROWS.with_values(flat)) * [1.0, 2.0, 3.0, 4.0])
-
-    def mapped(rows):
-        return tf_pfor.vectorized_map(one, rows, warn=False)
-
-    found = gradient(lambda flat: total(flat, mapped))(FLAT)
-    expected = gradient(lambda flat: total(flat, lambda rows: tf.stack([*map(one, rows)])))(FLAT)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    compare_around(one, ROWS, rtol=1e-4, atol=1e-6, fallback="loop", warn=False)
 
 
 def test_second_derivatives_need_no_loop():
-    one = gradient(loss_of_gradient(TWICE["product"]))
-    found = tf_pfor.vectorized_map(one, ROWS, fallback="error")
-    for got, row in zip(found, ROWS, strict=True):
-        np.testing.assert_allclose(got, one(row), rtol=1e-4, atol=1e-6)
+    compare_rows(gradient(loss_of_gradient(TWICE["product"])), ROWS, rtol=1e-4, atol=1e-6)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import all_ops, assert_close, gradient_of
+from tests.comparisons import all_ops, assert_close, gradient_of, strict_map
 from tests.devices import of_cpus
 from tf_pfor.converters.math import _weights
 
@@ -81,7 +80,7 @@ def loop(step, add="add"):
 
 
 def vectorized(one, k, x):
-    return tf_pfor.vectorized_map(one, (k, x), fallback_to_while_loop=False)
+    return strict_map(one, (k, x))
 
 
 def looped(one, k, x):
@@ -148,19 +147,14 @@ def test_small_weights_stay_whole(monkeypatch):
 
 
 def test_gradient_in_the_body():
-    def one(args):
-        return gradient_of(lambda: tf.reduce_sum(tf.sin(loop(gates)(args))), args[1])
-
-    check(one)
+    check(lambda args: gradient_of(lambda: tf.reduce_sum(tf.sin(loop(gates)(args))), args[1]))
 
 
 def test_second_gradients():
     def gradient(run):
         with tf.GradientTape() as outer:
-            with tf.GradientTape() as tape:
-                tape.watch(X)
-                y = tf.reduce_sum(tf.sin(run(loop(gates), K, X)))
-            total = tf.reduce_sum(tf.cos(tape.gradient(y, X)))
+            slopes = gradient_of(lambda: tf.reduce_sum(tf.sin(run(loop(gates), K, X))), X)
+            total = tf.reduce_sum(tf.cos(slopes))
         return outer.gradient(total, [W, BIAS])
 
     assert_close(

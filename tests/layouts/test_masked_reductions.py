@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, mapped, value_and_gradient
+from tests.comparisons import assert_close, mapped, strict_map, value_and_gradient
 
 D = tf.float64
 RNG = np.random.default_rng(0)
@@ -146,11 +146,8 @@ def test_unknown_sizes(name, n):
 def test_two_maps(name):
     one = gradient(PROGRAMS[name])
 
-    def inner(rows):
-        return mapped(one, *rows)
-
     rows = [tf.reshape(t, [2, 3, 5]) for t in (X, MASK)]
-    found = tf_pfor.vectorized_map(inner, rows, fallback_to_while_loop=False)
+    found = strict_map(lambda rows: mapped(one, *rows), rows)
     wanted = expected(PROGRAMS[name])
     assert_close([tf.reshape(t, e.shape) for t, e in zip(found, wanted)], wanted)
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of, mapped
+from tests.comparisons import compare, gradient_of, mapped
 
 D = tf.float64
 
@@ -93,8 +93,7 @@ def one_by_one(fn, x, ids):
 
 
 def check(fn, x, ids, **options):
-    found = tf.function(lambda *r: mapped(fn, *r), autograph=False, **options)(x, ids)
-    np.testing.assert_allclose(found, one_by_one(fn, x, ids), rtol=1e-9, atol=1e-10)
+    compare(fn, x, ids, function=options, atol=1e-10)
 
 
 @pytest.mark.parametrize("fn", LOOKUPS)
@@ -133,9 +132,7 @@ def test_unknown_sizes():
 
 
 def test_eagerly():
-    x, ids = data(3)
-    found = mapped(gradient(lookup), x, ids)
-    np.testing.assert_allclose(found, one_by_one(gradient(lookup), x, ids), rtol=1e-9)
+    compare(gradient(lookup), *data(3), atol=0)
 
 
 def test_tape_around():
@@ -148,10 +145,8 @@ def test_tape_around():
 
 
 def test_two_maps():
-    x, ids = (tf.reshape(t, [2, 3, *t.shape[1:]]) for t in data(6))
-    found = mapped(lambda *r: mapped(gradient(lookup), *r), x, ids)
-    expected = one_by_one(gradient(lookup), *data(6)).reshape(found.shape)
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-10)
+    pairs = [tf.reshape(t, [2, 3, *t.shape[1:]]) for t in data(6)]
+    compare(gradient(lookup), *pairs, maps=2, atol=1e-10)
 
 
 def test_numbers_that_are_not_selected_do_not_matter():
@@ -174,11 +169,7 @@ def test_selected_by_hand():
         most = tf.math.unsorted_segment_max(tf.boolean_mask(x, mask), segments, 5)
         return tf.math.unsorted_segment_sum(kept, segments, 4), most[2:4]
 
-    x, ids = data(6)
-    alone = tf.function(one, autograph=False)
-    expected = zip(*(alone(*row) for row in zip(x, ids)))
-    for f, e in zip(mapped(one, x, ids), expected, strict=True):
-        np.testing.assert_allclose(f, np.stack(e), rtol=1e-9)
+    compare(one, *data(6), atol=0)
 
 
 def places_in_a_table(x, ids):
@@ -247,8 +238,7 @@ def test_other_uses(fn):
     x, ids = data(6)
     ids = tf.concat([ids[:, :4], tf.fill([6, 1], 4)], 1)
     ids = tf.where(tf.reduce_any(ids[:, :4] > 1, 1)[:, None], ids, 4)
-    found = mapped(fn, x, ids)
-    np.testing.assert_allclose(found, one_by_one(fn, x, ids), rtol=1e-9)
+    compare(fn, x, ids, atol=0)
 
 
 def test_custom_gradients_between_two_selections():
@@ -263,10 +253,7 @@ def test_custom_gradients_between_two_selections():
         kept = tf.boolean_mask(halved(first)[:4], mask)
         return tf.math.unsorted_segment_sum(kept, tf.boolean_mask(ids[:4], mask), 5)
 
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = mapped(one, x, ids)
-    found = tape.gradient(y, x)
+    found = gradient_of(lambda: mapped(one, x, ids), x)
 
     def by_tape(x, ids):
         return gradient_of(lambda: one(x, ids), x)

@@ -5,7 +5,14 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, gradient_of
+from tests.comparisons import (
+    assert_close,
+    assert_rows,
+    compare_rows,
+    gradient_of,
+    rows_of,
+    strict_map,
+)
 from tf_pfor._tf import _graphs
 from tf_pfor.layouts.pieces import joined
 from tf_pfor.layouts.row_sizes import RowSizes
@@ -33,28 +40,18 @@ def rows(*inner, dtype=tf.float32):
     return tf.RaggedTensor.from_row_lengths(tf.cast(numbers, dtype), LENGTHS)
 
 
-def by_loop(fn, *elems):
-    return [fn(*[e[i] for e in elems]) for i in range(len(LENGTHS))]
-
-
-def assert_rows(found, expected):
-    assert found.shape[0] == len(expected)
-    for i, row in enumerate(expected):
-        np.testing.assert_array_equal(np.asarray(found[i]), np.asarray(row))
-
-
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize("inner", [(), (2,), (2, 3), (0,)])
 def test_values(name, inner):
     x = rows(*inner)
     for dtype in (tf.float32, tf.int64, tf.float16):
         given = tf.cast(x, dtype)
-        found = tf_pfor.vectorized_map(BODIES[name], given, fallback="error")
-        assert_rows(found, by_loop(BODIES[name], given))
+        found = strict_map(BODIES[name], given)
+        assert_rows(found, rows_of(BODIES[name], given), rtol=0, atol=0)
     if name not in ("differences", "emphasis"):
         words = tf.strings.as_string(x)
-        found = tf_pfor.vectorized_map(BODIES[name], words, fallback="error")
-        assert_rows(found, by_loop(BODIES[name], words))
+        found = strict_map(BODIES[name], words)
+        assert found.to_list() == tf.ragged.stack(rows_of(BODIES[name], words)).to_list()
 
 
 @pytest.mark.parametrize("name", DENSE)
@@ -62,9 +59,9 @@ def test_values_of_dense_rows(name):
     x = tf.constant(np.random.default_rng(2).normal(size=(len(LENGTHS), 5, 2)), tf.float32)
     k = tf.constant(LENGTHS)
     found = tf_pfor.vmap(DENSE[name], fallback="error")(x, k)
-    np.testing.assert_allclose(found.flat_values, tf.concat(by_loop(DENSE[name], x, k), 0), 1e-6)
+    np.testing.assert_allclose(found.flat_values, tf.concat(rows_of(DENSE[name], x, k), 0), 1e-6)
     shared = tf_pfor.vmap(DENSE[name], (None, 0), fallback="error")(x[2], k)
-    expected = by_loop(DENSE[name], tf.stack([x[2]] * len(LENGTHS)), k)
+    expected = rows_of(DENSE[name], tf.stack([x[2]] * len(LENGTHS)), k)
     np.testing.assert_allclose(shared.flat_values, tf.concat(expected, 0), 1e-6)
 
 
@@ -78,10 +75,10 @@ def test_gradients_of_two_orders(name, of_function):
 
     def sums(values):
         given = x.with_values(values)
-        return tf.reduce_sum(tf_pfor.vectorized_map(cubes, given, fallback="error"))
+        return tf.reduce_sum(strict_map(cubes, given))
 
     def expected(values):
-        return tf.add_n(by_loop(cubes, x.with_values(values)))
+        return tf.add_n(rows_of(cubes, x.with_values(values)))
 
     def second(total):
         with tf.GradientTape() as outer:
@@ -99,15 +96,13 @@ def test_gradients_that_the_body_takes(name):
     def slope(w):
         return gradient_of(lambda: tf.reduce_sum(BODIES[name](w) ** 2), w)
 
-    found = tf_pfor.vectorized_map(slope, rows())
-    for i, row in enumerate(by_loop(slope, rows())):
-        np.testing.assert_allclose(found[i], row, rtol=1e-5, atol=1e-5)
+    compare_rows(slope, rows(), rtol=1e-5, atol=1e-5, fallback="loop")
 
 
 @pytest.mark.parametrize("name", BODIES)
 def test_no_element_has_an_index(name):
     spec = tf.type_spec_from_value(rows())
-    mapped = tf.function(lambda x: tf_pfor.vectorized_map(BODIES[name], x, fallback="error"))
+    mapped = tf.function(lambda x: strict_map(BODIES[name], x))
     ops = mapped.get_concrete_function(spec).graph.get_operations()
     assert not [op for op in ops if op.type in ("GatherV2", "GatherNd", "Cumsum") and _is_long(op)]
     copies = 1 if name not in ("differences", "emphasis", "joined") else 2

@@ -5,7 +5,14 @@ import pytest
 import tensorflow as tf
 
 from tests import comparisons
-from tests.comparisons import all_ops, assert_close, by_row, gradient_of, in_two_maps, notes
+from tests.comparisons import (
+    all_ops,
+    assert_close,
+    by_row,
+    compare,
+    gradient_of,
+    notes,
+)
 from tests.devices import of_cpus
 from tf_pfor.converters.control_flow import while_compact
 
@@ -180,8 +187,8 @@ def test_jit_compile(body):
 @pytest.mark.parametrize("body", BODIES)
 def test_nested(body):
     """A map of maps."""
-    outer = [tf.stack([t, t[::-1]]) for t in (X, AT, TRIPS)]
-    assert_equal(in_two_maps(body, *outer), by_row(body, *outer, maps=2))
+    pairs = [tf.stack([t, t[::-1]]) for t in (X, AT, TRIPS)]
+    compare(body, *pairs, maps=2, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -189,7 +196,7 @@ def test_gradient_inside_of_the_body(body):
     def one(x, at, trips):
         return gradient_of(lambda: tf.reduce_sum(tf.sin(body(x, at, trips))), x)
 
-    assert_equal([mapped(one)(X, AT, TRIPS)], [looped(one)(X, AT, TRIPS)])
+    compare(one, X, AT, TRIPS, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -211,8 +218,7 @@ def test_two_arrays_of_which_one_is_only_read():
 
         return tf.while_loop(lambda k, *_: k < trips, step, (0, x, other))[1]
 
-    args = X, AT, TRIPS, other
-    assert_equal(comparisons.mapped(one, *args), by_row(one, *args))
+    compare(one, X, AT, TRIPS, other, rtol=1e-10, atol=1e-10)
 
 
 def test_an_array_that_is_also_read_as_a_whole():
@@ -223,7 +229,7 @@ def test_an_array_that_is_also_read_as_a_whole():
 
         return tf.while_loop(lambda k, _: k < trips, step, (0, x))[1]
 
-    assert_equal([mapped(one)(X, AT, TRIPS)], [looped(one)(X, AT, TRIPS)])
+    compare(one, X, AT, TRIPS, rtol=1e-10, atol=1e-10)
     assert "TensorListGather" not in op_types(mapped(one), X, AT, TRIPS)
 
 

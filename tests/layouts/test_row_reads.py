@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import mapped
+from tests.comparisons import mapped, strict_map
 
 X = tf.constant(np.random.default_rng(0).normal(size=[6, 4, 3]))
 
@@ -53,7 +52,7 @@ def test_reads_of_some_rows(size):
 
     @tf.function(input_signature=[tf.TensorSpec([6, size, 3], X.dtype)])
     def run(xs):
-        return tf_pfor.vectorized_map(body, xs, fallback_to_while_loop=False)
+        return strict_map(body, xs)
 
     for found, *wanted in zip(run(X), *[body(x) for x in X]):
         np.testing.assert_allclose(found, wanted)
@@ -66,7 +65,7 @@ def test_slices_of_items_end_anywhere():
     def body(x):
         return tf.cond(x[0, 0] > 0, lambda: x[most - most + 2, 1:most], lambda: x[0, :2])
 
-    found = tf_pfor.vectorized_map(body, X, fallback_to_while_loop=False)
+    found = strict_map(body, X)
     np.testing.assert_array_equal(found, [body(x) for x in X])
 
 

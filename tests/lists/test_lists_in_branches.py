@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests import comparisons
-from tests.comparisons import assert_close, value_and_gradient
+from tests.comparisons import assert_close, gradient_of, strict_map, value_and_gradient
 
 N = 6
 RNG = np.random.default_rng(1)
@@ -192,13 +192,10 @@ def test_optionals_keep_bools_as_numbers():
         return tf.cond(x[0] > 0, taken, lambda: x[1])
 
     def body(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = total(x)
-        return tape.gradient(y, x)
+        return gradient_of(lambda: total(x), x)
 
     x = tf.random.stateless_normal([5, 3], [1, 2])
-    run = tf.function(lambda x: tf_pfor.vectorized_map(body, x, fallback="error"), autograph=False)
+    run = tf.function(lambda x: strict_map(body, x), autograph=False)
     graph = run.get_concrete_function(x).graph.as_graph_def()
     nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
     kept = [n.attr["Toutput_types"].list.type for n in nodes if n.op == "OptionalFromValue"]

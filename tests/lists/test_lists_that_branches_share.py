@@ -141,13 +141,10 @@ def slopes(run):
 
 
 def mapped(fn, fallback="error"):
-    def one(row):
-        return fn(*row)
-
     def run(x, choice):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", tf_pfor.FallbackWarning)
-            return tf_pfor.vectorized_map(one, (x, choice), fallback=fallback)
+            return tf_pfor.vectorized_map(lambda row: fn(*row), (x, choice), fallback=fallback)
 
     return run
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, by_row, gradient_in_body, in_two_maps, mapped
+from tests.comparisons import compare, gradient_in_body, mapped
 
 RNG = np.random.default_rng(0)
 K = tf.constant([1, 3, 2])
@@ -43,11 +43,8 @@ def swapped(k, x):
 
 
 def swapped_of_other_lengths(k, x):
-    def body(t, a, b):
-        return t + 1, b, a
-
     start = (0, array([x, x * 2.0]), array([x, x**2, x * 3.0]))
-    _, a, b = tf.while_loop(lambda t, *_: t < k, body, start)
+    _, a, b = tf.while_loop(lambda t, *_: t < k, lambda t, a, b: (t + 1, b, a), start)
     return a.read(1) * tf.cast(a.size(), x.dtype) + b.read(1)
 
 
@@ -56,34 +53,30 @@ MODELS = [written_in_a_branch, made_in_a_branch, swapped, swapped_of_other_lengt
 
 @pytest.mark.parametrize("model", MODELS)
 def test_gradients(model):
-    assert_close(mapped(model, K, X), by_row(model, K, X), atol=0)
-    one = gradient_in_body(model)
-    assert_close(mapped(one, K, X), by_row(one, K, X), atol=0)
+    compare(model, K, X, atol=0)
+    compare(gradient_in_body(model), K, X, atol=0)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_second_gradients(model):
-    one = gradient_in_body(gradient_in_body(model))
-    assert_close(mapped(one, K, X), by_row(one, K, X), atol=0)
+    compare(gradient_in_body(gradient_in_body(model)), K, X, atol=0)
 
 
 @pytest.mark.parametrize("model", [written_in_a_branch, swapped])
 def test_few_rows(model):
     one = gradient_in_body(model)
-    assert_close(mapped(one, K[1:2], X[1:2]), by_row(one, K[1:2], X[1:2]), atol=0)
+    compare(one, K[1:2], X[1:2], atol=0)
     assert mapped(one, K[:0], X[:0]).shape == (0, 3)
 
 
 @pytest.mark.parametrize("model", [written_in_a_branch, swapped])
 def test_two_maps(model):
-    args = tf.stack([K, K[::-1]]), tf.stack([X, X + 0.1])
-    assert_close(in_two_maps(model, *args), by_row(model, *args, maps=2), atol=0)
+    compare(model, tf.stack([K, K[::-1]]), tf.stack([X, X + 0.1]), maps=2, atol=0)
 
 
 @pytest.mark.parametrize("model", [written_in_a_branch, swapped])
 def test_jit_compile(model):
-    found = tf.function(lambda: mapped(model, K, X), jit_compile=True, autograph=False)()
-    assert_close(found, by_row(model, K, X), atol=0)
+    compare(model, K, X, function={"jit_compile": True}, atol=0)
 
 
 def test_other_lengths_under_jit_compile_are_refused():

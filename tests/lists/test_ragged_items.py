@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, mapped, value_and_gradient
+from tests.comparisons import compare_rows, mapped, value_and_gradient
 
 ROWS = tf.ragged.constant([[0.1, 0.2], [0.3], [0.5, 0.6, -0.7], [0.8, -0.9]], dtype=tf.float64)
 K = tf.constant([2, 0, 3, 1])
@@ -103,20 +103,18 @@ def with_gradient(body):
     return lambda r, k: value_and_gradient(lambda: body(r, k), r)
 
 
-def assert_rows(found, body, rows=ROWS, k=K):
-    one = tf.function(body, reduce_retracing=True)
-    for i in range(k.shape[0]):
-        assert_close([f[i] for f in found], one(rows[i], k[i]))
+def compare(body, *args, **options):
+    compare_rows(body, *args, rtol=1e-9, atol=1e-12, **options)
 
 
 @pytest.mark.parametrize("body", [*BODIES, map_of_maps, growing_array])
 def test_values(body):
-    assert_rows([mapped(body, ROWS, K)], lambda r, k: [body(r, k)])
+    compare(body, ROWS, K)
 
 
 @pytest.mark.parametrize("body", BODIES)
 def test_gradients_in_the_body(body):
-    assert_rows(mapped(with_gradient(body), ROWS, K), with_gradient(body))
+    compare(with_gradient(body), ROWS, K)
 
 
 @pytest.mark.parametrize("body", [smoothed, scan_of_rows, array_of_rows])
@@ -140,26 +138,14 @@ def test_gradients_around_and_in_the_body(body):
 
 @pytest.mark.parametrize("body", [smoothed, map_of_rows])
 def test_chunks_and_unknown_numbers_of_rows(body):
-    run = with_gradient(body)
-    assert_rows(mapped(run, ROWS, K, chunk_size=3), run)
-    spec = (tf.RaggedTensorSpec([None, None], tf.float64), tf.TensorSpec([None], tf.int32))
-    whole = tf.function(lambda r, k: mapped(run, r, k), input_signature=spec)
-    assert_rows(whole(ROWS, K), run)
-    y, dy = whole(ROWS[:0], K[:0])
-    assert y.shape == [0]
-    assert dy.shape[0] == 0
+    compare(with_gradient(body), ROWS, K, chunk_size=3)
+    compare(with_gradient(body), ROWS, K, unknown=True)
 
 
 def test_windows_of_a_dense_row():
     x = tf.constant(np.random.default_rng(0).normal(size=[4, 5]))
 
-    def body(e):
-        row, k = e
-        return with_gradient(smoothed)(row[: k + 1], k)[1]
-
-    found = tf_pfor.vectorized_map(body, (x, K), fallback_to_while_loop=False)
-    for i in range(4):
-        np.testing.assert_allclose(found[i], tf.function(body)((x[i], K[i])), rtol=1e-9)
+    compare(lambda row, k: with_gradient(smoothed)(row[: k + 1], k)[1], x, K)
 
 
 def test_maps_in_maps():
@@ -186,5 +172,4 @@ def test_an_array_of_items_of_two_kinds():
         return tf.reduce_sum(array.read(0)) * tf.reduce_sum(array.read(1))
 
     with pytest.warns(tf_pfor.FallbackWarning, match="TensorListSetItem"):
-        found = tf_pfor.vectorized_map(lambda e: body(*e), (ROWS, K))
-    assert_rows([found], lambda r, k: [body(r, k)])
+        compare(body, ROWS, K, fallback="loop")

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import compare_around, compare_rows, value_and_gradient
 
 ROWS = tf.ragged.constant([[1.0, 2.0], [3.0], [0.5, -0.6, 0.7], [0.8, -0.9]])
 DENSE = tf.random.stateless_normal([4, 4], [1, 2])
@@ -87,62 +88,31 @@ PROGRAMS = {
 
 def with_slopes(name):
     @tf.autograph.experimental.do_not_convert
-    def body(row):
-        r, d, k = row
-        with tf.GradientTape() as tape:
-            tape.watch([r, d])
-            y = PROGRAMS[name](r, d, k)
-        slopes = tape.gradient(y, [r, d], unconnected_gradients="zero")
+    def body(r, d, k):
+        y, slopes = value_and_gradient(
+            lambda: PROGRAMS[name](r, d, k), [r, d], unconnected_gradients="zero"
+        )
         return y + tf.add_n([S(tf.sin(tf.convert_to_tensor(g))) for g in slopes])
 
     return body
 
 
-def by_row(name, n=4):
-    body = with_slopes(name)
-    return [body((ROWS[i], DENSE[i], COUNTS[i])) for i in range(n)]
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values(name):
-    elems = (ROWS, DENSE, COUNTS)
-    found = tf_pfor.vectorized_map(with_slopes(name), elems, fallback="error")
-    np.testing.assert_allclose(found, by_row(name), rtol=1e-4, atol=1e-5)
+    compare_rows(with_slopes(name), ROWS, DENSE, COUNTS, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["carried", "case", "branch in a branch"])
 @pytest.mark.parametrize("n", [0, 1, None])
 def test_few_rows_and_an_unknown_number(name, n):
-    x, d, k = ROWS, DENSE, COUNTS
-    if n is not None:
-        x, d, k = x[:n], d[:n], k[:n]
-
-    def run(x, d, k):
-        return tf_pfor.vectorized_map(with_slopes(name), (x, d, k), fallback="error")
-
-    numbers = tf.TensorSpec([None], tf.int32)
-    specs = [tf.RaggedTensorSpec([None, None]), tf.TensorSpec([None, 4]), numbers]
-    found = tf.function(run, input_signature=specs)(x, d, k) if n is None else run(x, d, k)
-    want = by_row(name, 4 if n is None else n)
-    np.testing.assert_allclose(found, np.reshape(want, [-1]), rtol=1e-4, atol=1e-5)
+    rows = [x[:n] for x in (ROWS, DENSE, COUNTS)]
+    compare_rows(with_slopes(name), *rows, unknown=n is None, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["cut", "rest", "carried", "branches", "branch in a branch"])
 def test_gradients_around(name):
-    def slope(run):
-        with tf.GradientTape() as tape:
-            tape.watch([ROWS.flat_values, DENSE])
-            rows = tf.RaggedTensor.from_row_lengths(tf.identity(ROWS.flat_values), [2, 1, 3, 2])
-            total = S(run(rows, tf.identity(DENSE)) * [1.0, 2.0, 3.0, 4.0])
-        given = [ROWS.flat_values, DENSE]
-        slopes = tape.gradient(total, given, unconnected_gradients="zero")
-        return [*map(tf.convert_to_tensor, slopes)]
-
-    body = with_slopes(name)
-    found = slope(lambda x, d: tf_pfor.vectorized_map(body, (x, d, COUNTS), warn=False))
-    want = slope(lambda x, d: tf.stack([body((x[i], d[i], COUNTS[i])) for i in range(4)]))
-    for one, other in zip(found, want, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+    options = {"rtol": 1e-3, "atol": 1e-4, "fallback": "loop", "warn": False}
+    compare_around(with_slopes(name), ROWS, DENSE, COUNTS, **options)
 
 
 def test_a_slice_of_a_trip_that_no_row_makes_may_be_out_of_range():

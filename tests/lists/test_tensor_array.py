@@ -5,37 +5,20 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of, mapped
+from tests.comparisons import compare, gradient_of, mapped, of_unknown_n, strict_map
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4, 2)).astype(np.float32)
 PLACE = np.array([2, 0, 3], np.int32)
 
 
-def check(body, *args, n=(3, 1, 0), xla=False, **options):
+def check(body, *args, xla=False, **options):
     """The vectorized body against a Python loop, n known and unknown."""
-    expected = [tf.nest.flatten(_row(body, args, r)) for r in range(3)]
-    for count in n:
-        for unknown in (False, True):
-            if unknown and xla:
-                continue
-            given = [a[:count] for a in args]
-            lead = None if unknown else count
-            specs = [tf.TensorSpec([lead, *a.shape[1:]], a.dtype) for a in args]
-
-            @tf.function(input_signature=specs, autograph=False, jit_compile=xla or None)
-            def run(*given):
-                return tf.nest.flatten(
-                    tf_pfor.vectorized_map(
-                        lambda row: body(*row), given, fallback_to_while_loop=False, **options
-                    )
-                )
-
-            found = run(*given)
-            for j, f in enumerate(found):
-                assert f.shape[0] == count
-                for r in range(count):
-                    np.testing.assert_allclose(f[r], expected[r][j], 1e-5, 1e-5)
+    for n in (3, 1, 0):
+        given = [tf.constant(a[:n]) for a in args]
+        for spec_of in (tf.TensorSpec.from_tensor, of_unknown_n)[: 1 if xla else 2]:
+            function = {"input_signature": [*map(spec_of, given)], "jit_compile": xla or None}
+            compare(body, *given, function=function, rtol=1e-5, atol=1e-5, **options)
 
 
 def _row(body, args, r):
@@ -159,7 +142,7 @@ def test_an_invariant_list_stays_unstacked():
     @tf.function(autograph=False)
     def run(i):
         ta = tf.TensorArray(tf.float32, size=4).unstack(table)
-        out = tf_pfor.vectorized_map(ta.read, i, fallback_to_while_loop=False)
+        out = strict_map(ta.read, i)
         graph = tf.compat.v1.get_default_graph()
         shapes.extend(o.outputs[0].shape for o in graph.get_operations() if "Stack" in o.type)
         return out
@@ -175,10 +158,7 @@ def test_a_captured_list_becomes_stacked():
     def run(x):
         ta = tf.TensorArray(tf.float32, size=4).unstack(base)
 
-        def body(row):
-            return ta.write(1, row).stack()
-
-        return tf_pfor.vectorized_map(body, x, fallback_to_while_loop=False)
+        return strict_map(lambda row: ta.write(1, row).stack(), x)
 
     found = run(tf.constant(X[:, 0]))
     for r in range(3):
@@ -204,7 +184,7 @@ def test_a_list_that_is_an_argument_becomes_stacked(known):
                     input_handle=written, element_shape=[2], element_dtype=tf.float32
                 )
 
-            return tf_pfor.vectorized_map(body, x, fallback_to_while_loop=False)
+            return strict_map(body, x)
 
         return inner(handle, x)
 

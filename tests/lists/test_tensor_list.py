@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import mapped
+from tests.comparisons import mapped, needed_ops, strict_map
 from tests.samples.lists.tensor_list import empty, get, listed, push, put, raw, reserved, stacked
 from tf_pfor.converters.lists._list_rows import masked, own_rows
 from tf_pfor.core.call import Call
@@ -152,13 +152,7 @@ def op_types(body, *args):
     def run(*given):
         return mapped(body, *given)
 
-    graph = run.get_concrete_function(*args).graph
-    needed, todo = set(), [t.op for t in graph.outputs]
-    while todo:
-        op = todo.pop()
-        if op not in needed:
-            needed.add(op)
-            todo += [t.op for t in op.inputs]
+    needed = needed_ops(run.get_concrete_function(*args).outputs)
     return sorted(op.type for op in needed if op.type.startswith(("TensorList", "Empty")))
 
 
@@ -192,9 +186,7 @@ def test_a_long_invariant_prefix():
             handle = push(handle, float(t))
         return stacked(push(handle, x), shape=[])
 
-    found = tf.function(
-        lambda x: tf_pfor.vectorized_map(body, x, fallback_to_while_loop=False), autograph=False
-    )(tf.constant([7.0, 8.0]))
+    found = tf.function(lambda x: strict_map(body, x), autograph=False)(tf.constant([7.0, 8.0]))
     np.testing.assert_allclose(found[:, :-1], np.tile(np.arange(1200.0), (2, 1)))
     np.testing.assert_allclose(found[:, -1], [7, 8])
 
@@ -267,9 +259,7 @@ def popped_and_pushed(k, x, reads):
 def test_lists_that_rows_pop_and_trips_push_to(reads, compiled):
     @tf.function(jit_compile=compiled, autograph=False)
     def run():
-        return tf_pfor.vectorized_map(
-            lambda row: popped_and_pushed(*row, reads), (K, ITEMS), fallback_to_while_loop=False
-        )
+        return strict_map(lambda row: popped_and_pushed(*row, reads), (K, ITEMS))
 
     if reads and compiled:  # XLA cannot make a list longer; those that nobody reads are set aside
         with pytest.raises(tf_pfor.NotVectorizableError, match="jit_compile"):

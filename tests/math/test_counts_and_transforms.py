@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import of_unknown_n
+from tests.comparisons import of_unknown_n, strict_map
 
 ROWS = tf.ragged.constant([[1.0, 2.0], [3.0], [], [5.0, 6.0, 7.0]])
 PLACES = tf.ragged.constant([[1, 2], [3], [], [0, 2, 1]], dtype=tf.int32)
@@ -17,7 +16,7 @@ def mapped(kind, body, elems):
 
     def call(x):
         options = {"chunk_size": 2} if kind == "chunks" else {}
-        return tf_pfor.vectorized_map(body, x, fallback="error", **options)
+        return strict_map(body, x, **options)
 
     if kind != "unknown n":
         return call(tf.nest.map_structure(lambda t: t[:0], elems) if kind == "no rows" else elems)

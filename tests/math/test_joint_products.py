@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import all_ops, assert_close, gradient_of
+from tests.comparisons import all_ops, assert_close, gradient_of, strict_map
 from tests.devices import of_cpus
 from tests.math.test_products import emitted
 from tf_pfor.converters.math import _weights
@@ -114,7 +114,7 @@ def test_a_product_that_reads_another_one():
             y = y + first + tf.matmul(x, tf.tanh(first), transpose_b=True)
         return y
 
-    found = tf_pfor.vectorized_map(one, x, fallback_to_while_loop=False)
+    found = strict_map(one, x)
     np.testing.assert_allclose(found, tf.stack([one(r) for r in x]), 1e-4, 1e-5)
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.comparisons import needed_ops, strict_map
 from tests.harness import LOOP_OPS
-from tf_pfor import vectorized_map
 
 PRODUCTS = ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "MatMul", "Mul")
 N = 3
@@ -19,15 +19,10 @@ def emitted(fn, *rows, reference=None):
     The values are compared with ``reference``, which is ``fn`` if it is not given.
     """
     concrete = tf.function(
-        lambda *xs: vectorized_map(lambda x: fn(*x), xs, fallback_to_while_loop=False),
+        lambda *xs: strict_map(lambda x: fn(*x), xs),
         autograph=False,
     ).get_concrete_function(*[tf.TensorSpec(x.shape, x.dtype) for x in rows])
-    needed, todo = set(), [t.op for t in concrete.outputs]
-    while todo:
-        op = todo.pop()
-        if op not in needed:
-            needed.add(op)
-            todo += [t.op for t in op.inputs]
+    needed = needed_ops(concrete.outputs)
     found = [op.type for op in needed if op.type not in ("Const", "Placeholder", "Identity")]
     expected = np.stack([np.asarray((reference or fn)(*[x[i] for x in rows])) for i in range(N)])
     np.testing.assert_allclose(concrete(*map(tf.constant, rows)), expected, rtol=1e-4, atol=1e-5)

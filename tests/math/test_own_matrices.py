@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of
+from tests.comparisons import compare_around, compare_rows, gradient_of, strict_map
 
 linalg = tf.linalg
 R = tf.random.stateless_uniform
@@ -58,37 +58,14 @@ OF_FULL = {
 CASES = {k: (f, ROWS) for k, f in OF_ANY.items()} | {k: (f, FULL) for k, f in OF_FULL.items()}
 
 
-def assert_rows(found, body, rows):
-    for i, row in enumerate(rows):
-        one = tf.nest.map_structure(lambda t, i=i: t[i], found)
-        for got, want in zip(tf.nest.flatten(one), tf.nest.flatten(body(row)), strict=True):
-            if isinstance(got, tf.RaggedTensor):
-                got = got.to_tensor()
-            if not np.size(want):
-                assert np.size(got) == 0
-                continue
-            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-8)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_values(name):
-    body, rows = CASES[name]
-    found = tf_pfor.vectorized_map(body, rows, fallback_to_while_loop=False)
-    assert_rows(found, body, rows)
+    compare_rows(*CASES[name], rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["eigvals", "eigvalsh", "singular values", "spectral norm", "svd"])
 def test_sizes_that_are_not_known_in_front(name):
-    body, rows = CASES[name]
-    spec = tf.RaggedTensorSpec([None, None], tf.float64, 1)
-
-    @tf.function(input_signature=[spec], autograph=False)
-    def run(x):
-        return tf_pfor.vectorized_map(body, x, fallback_to_while_loop=False)
-
-    assert_rows(run(rows), body, rows)
-    for t in tf.nest.flatten(run(rows[:0])):
-        assert t.shape[0] == 0
+    compare_rows(*CASES[name], unknown=True, rtol=1e-6, atol=1e-8)
 
 
 SLOPES = {
@@ -101,24 +78,14 @@ SLOPES = {
 
 @pytest.mark.parametrize("name", SLOPES)
 def test_gradients(name):
-    body, flat = SLOPES[name], FULL.flat_values
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(flat)
-        rows = FULL.with_flat_values(flat)
-        y = tf.reduce_sum(tf_pfor.vectorized_map(body, rows, fallback_to_while_loop=False))
-        want = tf.add_n([body(rows[i]) for i in range(5)])
-    np.testing.assert_allclose(
-        tf.convert_to_tensor(tape.gradient(y, flat)),
-        tf.convert_to_tensor(tape.gradient(want, flat)), rtol=1e-6, atol=1e-8,
-    )  # fmt: skip
+    compare_around(SLOPES[name], FULL, rtol=1e-6, atol=1e-8)
 
 
 def test_a_gradient_in_the_body():
     def slope(r):
         return gradient_of(lambda: tf.reduce_sum(linalg.eigvalsh(symmetric(r)) ** 3), r)
 
-    found = tf_pfor.vectorized_map(slope, FULL, fallback_to_while_loop=False)
-    assert_rows(found, slope, FULL)
+    compare_rows(slope, FULL, rtol=1e-6, atol=1e-8)
 
 
 def test_under_jit_compile():
@@ -154,12 +121,12 @@ def test_two_operands_of_own_size(name, is_padded):
         x, y = row
         return body(tf.nn.softmax(x, 0), tf.nn.softmax(y)) if is_padded else body(x, y)
 
-    found = tf_pfor.vectorized_map(fn, (a, b), fallback="error")
+    found = strict_map(fn, (a, b))
     for i in range(4):
         np.testing.assert_allclose(found[i], fn((a[i], b[i])), rtol=2e-3, atol=2e-4)
     other = tf.RaggedTensor.from_row_lengths(b.values, [3, 5, 3, 3])
     with pytest.raises(tf.errors.InvalidArgumentError, match="differ in some iterations"):
-        tf_pfor.vectorized_map(fn, (a, other), fallback="error")
+        strict_map(fn, (a, other))
 
 
 def test_least_squares_are_not_many_ops():

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, gradient_of, vectorized
+from tests.comparisons import assert_close, gradient_of, strict_map, vectorized
 from tf_pfor import vectorized_map, vmap
 
 N, T, K, M = 3, 4, 10, 12
@@ -32,7 +32,7 @@ def emitted(graph, found=None):
 def check(fn, *rows, rtol=1e-10, **options):
     """``fn`` mapped over rows equals ``fn`` of each row; returns the op types emitted."""
     mapped = tf.function(
-        lambda *xs: vectorized_map(lambda x: fn(*x), xs, fallback_to_while_loop=False, **options),
+        lambda *xs: strict_map(lambda x: fn(*x), xs, **options),
         autograph=False,
     )
     concrete = mapped.get_concrete_function(*rows)

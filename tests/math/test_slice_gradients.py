@@ -94,10 +94,7 @@ def test_no_rows_and_one(n):
 
 
 def test_second_order_and_jit_compile():
-    def one(x):
-        return gradient(steps)(x)
-
-    check_gradients(one, X.numpy(), second=True, unknown=True, rtol=1e-8)
+    check_gradients(lambda x: gradient(steps)(x), X.numpy(), second=True, unknown=True, rtol=1e-8)
 
 
 def test_a_jacobian():

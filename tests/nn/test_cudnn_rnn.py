@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, gradient_of
+from tests.comparisons import assert_close, gradient_of, strict_map
 from tests.devices import HAS_GPU
 
 N, T, B, F, H = 5, 3, 2, 4, 6
@@ -56,10 +56,7 @@ def cudnn_ops(function, *specs):
 
 @pytest.mark.parametrize("name", BODIES)
 def test_one_layer_for_all_rows(name):
-    def mapped(x):
-        return tf_pfor.vectorized_map(BODIES[name], x, fallback="error")
-
-    ops = cudnn_ops(mapped, tf.TensorSpec([N, T, B, F]))
+    ops = cudnn_ops(lambda x: strict_map(BODIES[name], x), tf.TensorSpec([N, T, B, F]))
     runs = ["CudnnRNNV3", "CudnnRNNV3", "CudnnRNNBackpropV3"] if name == "gradient" else []
     assert ops == (runs or ["CudnnRNNV3"])
 
@@ -70,7 +67,7 @@ def test_gradients_of_weights_are_looped():
 
     assert cudnn_ops(mapped, tf.TensorSpec([N, T, B, F])) == []
     with pytest.raises(tf_pfor.NotVectorizableError, match="reads what it keeps"):
-        tf_pfor.vectorized_map(gradient_of_weights, tf.zeros([N, T, B, F]), fallback="error")
+        strict_map(gradient_of_weights, tf.zeros([N, T, B, F]))
 
 
 @pytest.mark.skipif(not HAS_GPU, reason="cuDNN needs a GPU")
@@ -91,7 +88,7 @@ def test_own_lengths_and_a_tape_around():
         return gradient_of(lambda: tf.reduce_sum(tf.sin(way())), [x, PARAMS])
 
     body = tf.function(lambda e: lstm(e[0], PARAMS, e[1])[0])
-    found = run(lambda: tf_pfor.vectorized_map(body, (x, lengths), fallback="error"))
+    found = run(lambda: strict_map(body, (x, lengths)))
     rows = run(lambda: tf.stack([body(e) for e in zip(tf.unstack(x), tf.unstack(lengths))]))
     assert_close(found, rows, rtol=1e-4, atol=0.0001)
 

@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
+from tests.comparisons import strict_map, value_and_gradient
 
 IMAGES = tf.random.stateless_normal([5, 2, 7, 9, 3], [1, 2])
 RATIO = [1.0, 1.44, 1.7, 1.0]
-
-
-def mapped(body, rows):
-    return tf_pfor.vectorized_map(body, rows, fallback_to_while_loop=False)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +24,7 @@ def test_fractional_pool(kind, pseudo_random, overlapping):
             op(value=x, pooling_ratio=RATIO, pseudo_random=pseudo_random, overlapping=overlapping)
         )
 
-    found, rows, columns = mapped(body, IMAGES)
+    found, rows, columns = strict_map(body, IMAGES)
     assert found.shape[1:] == body(IMAGES[0])[0].shape
     reduce = np.max if kind == "Max" else np.mean
     images, rows, columns = IMAGES.numpy(), rows.numpy(), columns.numpy()
@@ -38,7 +34,7 @@ def test_fractional_pool(kind, pseudo_random, overlapping):
         np.testing.assert_allclose(found[i, :, a, b], reduce(window, (1, 2)), 1e-4, 1e-5)
     assert (rows[:, -1] == 7).all()
     assert (columns[:, -1] == 9).all()
-    ends = mapped(lambda _: body(IMAGES[0])[1], tf.zeros([3000]))
+    ends = strict_map(lambda _: body(IMAGES[0])[1], tf.zeros([3000]))
     steps = ends[:, 1:] - ends[:, :-1]
     assert set(np.unique(steps)) == {1, 2}
     one = tf.function(body)
@@ -50,7 +46,7 @@ def test_fractional_pool_of_a_seed_draws_the_same_regions():
     def body(x):
         return list(tf.nn.fractional_max_pool(x, 1.5, seed=3))
 
-    found, one = mapped(body, IMAGES), tf.function(body)
+    found, one = strict_map(body, IMAGES), tf.function(body)
     for i in range(5):
         for got, want in zip(found, one(IMAGES[i])):
             np.testing.assert_array_equal(got[i], want)
@@ -65,21 +61,21 @@ def test_rows_and_columns_are_drawn_apart(own):
 
     try:
         tf.random.set_seed(1)
-        rows, columns = mapped(body, tf.zeros([400, 1, 8, 8, 1]))
+        rows, columns = strict_map(body, tf.zeros([400, 1, 8, 8, 1]))
     finally:
         tf.random.set_seed(None)
     assert 0.03 < np.mean((rows == columns).numpy().all(1)) < 0.25  # 10 ways to draw each
 
 
 def test_fractional_pool_has_gradients_and_stands_in_maps_of_maps():
-    with tf.GradientTape() as tape:
-        tape.watch(IMAGES)
-        pooled = mapped(lambda x: tf.nn.fractional_max_pool(x, 1.5)[0], IMAGES)
-    found = tape.gradient(pooled, IMAGES)
+    pooled, found = value_and_gradient(
+        lambda: strict_map(lambda x: tf.nn.fractional_max_pool(x, 1.5)[0], IMAGES), IMAGES
+    )
     assert np.sum(found) == pytest.approx(np.size(pooled))
     pairs = tf.reshape(IMAGES[:4], [2, 2, *IMAGES.shape[1:]])
-    nested = mapped(
-        lambda xs: mapped(lambda x: tf.nn.fractional_avg_pool(x, [1, 1.5, 1.5, 1])[0], xs), pairs
+    nested = strict_map(
+        lambda xs: strict_map(lambda x: tf.nn.fractional_avg_pool(x, [1, 1.5, 1.5, 1])[0], xs),
+        pairs,
     )
     assert nested.shape == [2, 2, 2, 4, 6, 3]
 
@@ -102,7 +98,7 @@ def test_distorted_box(name):
     def body(_):
         return list(tf.image.sample_distorted_bounding_box(size, boxes, **options))
 
-    found = mapped(body, tf.zeros([6000]))
+    found = strict_map(body, tf.zeros([6000]))
     one = tf.function(body)
     wanted = [np.stack(c) for c in zip(*[one(tf.zeros([])) for _ in range(2000)])]
     for got, want in zip(found, wanted):
@@ -115,7 +111,7 @@ def test_distorted_box(name):
 
 def test_distorted_box_refuses_boxes_beyond_the_image():
     with pytest.raises(tf.errors.InvalidArgumentError, match="must be in"):
-        mapped(
+        strict_map(
             lambda x: list(tf.image.sample_distorted_bounding_box([9, 9, 3], x)),
             tf.constant(2.0 * BOXES[None]),
         )
@@ -133,7 +129,7 @@ def test_distorted_box_with_any_number_of_boxes(count):
                 area_range=[0.02, 0.3],
             )[2]  # fmt: skip
 
-        return mapped(body, boxes)
+        return strict_map(body, boxes)
 
     boxes = np.repeat(BOXES[None, :, :count] * 0.3, 400, 0)
     crop = crops(boxes).numpy()[:, 0, 0]
@@ -152,7 +148,7 @@ def test_distorted_box_with_any_number_of_boxes(count):
 def test_distorted_box_of_no_boxes_is_refused_when_it_runs():
     @tf.function(input_signature=[tf.TensorSpec([None, 1, None, 4])])
     def crops(boxes):
-        return mapped(lambda x: tf.image.sample_distorted_bounding_box([9, 9, 3], x)[0], boxes)
+        return strict_map(lambda x: tf.image.sample_distorted_bounding_box([9, 9, 3], x)[0], boxes)
 
     assert crops(np.zeros([0, 1, 0, 4], np.float32)).shape == [0, 3]
     with pytest.raises(tf.errors.InvalidArgumentError, match="No bounding boxes provided"):

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import assert_close, by_row, check, gradient_of, mapped
+from tests.comparisons import assert_close, by_row, check, gradient_of, mapped, strict_map
 
 N = 3
 RNG = np.random.default_rng(0)
@@ -109,9 +108,7 @@ def test_a_map_in_a_map():
     filters, x = tf.constant(FILTERS, tf.float32), tf.cast(X, tf.float32)
 
     def both(f):
-        return tf_pfor.vectorized_map(
-            lambda e: tf.nn.relu(conv(x, f * e)), tf.range(1.0, 3.0), fallback="error"
-        )
+        return strict_map(lambda e: tf.nn.relu(conv(x, f * e)), tf.range(1.0, 3.0))
 
     assert_close(mapped(both, filters), by_row(both, filters), 1e-5, 1e-5)
 

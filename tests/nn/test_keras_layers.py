@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
+from tests.comparisons import compare
 
 layers = keras.layers
 LAYERS = {
@@ -51,31 +51,23 @@ LOSSES = {
     "poisson": ("probabilities", "binary"),
     "sparse_categorical_crossentropy": ("probabilities", "label"),
 }
-# Sums over positions in another order than one example's kernels.
-CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
 
-def assert_same(body, *rows, fallback=False):
-    """The map of ``body`` over rows gives what a Python loop gives, without a sequential loop."""
-    found = tf.nest.flatten(
-        tf_pfor.vectorized_map(lambda given: body(*given), rows, fallback_to_while_loop=fallback)
-    )
-    one = tf.function(body)
-    expected = zip(
-        *[tf.nest.flatten(one(*[r[i] for r in rows])) for i in range(rows[0].shape[0])],
-        strict=True,
-    )
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, np.stack(b), **CLOSE)
+def assert_same(body, *rows):
+    """The map of ``body`` over rows gives what a Python loop gives, without a sequential loop.
+
+    Sums over positions are in another order than in the kernels of one example.
+    """
+    compare(body, *rows, rtol=1e-4, atol=1e-4)
 
 
 def body_of(layer):
-    """One example: the output, the gradients of the weights and of the input."""
+    """One example and its mask: the output, the gradients of the weights and of the input."""
 
-    def body(e):
+    def body(e, *mask):
         with tf.GradientTape() as tape:
             tape.watch(e)
-            y = layer(e[None])[0]
+            y = layer(e[None], **({"mask": mask[0][None]} if mask else {}))[0]
             loss = tf.reduce_sum(y * tf.cos(y))
         sources = [e, *[v.value for v in layer.trainable_variables]]
         return [y, *tape.gradient(loss, sources)]
@@ -83,7 +75,7 @@ def body_of(layer):
     return body
 
 
-def made(make, shape):
+def made(make, shape, draw=lambda rng, shape: rng.uniform(0.2, 0.9, shape)):
     """A layer with weights that are not all zeros and ones, and rows of examples."""
     keras.utils.set_random_seed(3)
     layer = make()
@@ -91,7 +83,7 @@ def made(make, shape):
     rng = np.random.default_rng(5)
     for v in layer.weights:
         if v.dtype == "float32":
-            v.assign(rng.uniform(0.2, 0.9, v.shape))
+            v.assign(draw(rng, v.shape))
     return layer, tf.constant(rng.normal(size=[3, *shape]), tf.float32)
 
 

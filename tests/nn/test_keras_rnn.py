@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.nn.test_keras_layers import assert_same
+from tests.nn.test_keras_layers import assert_same, body_of, made
 
 layers = keras.layers
 
@@ -64,41 +64,20 @@ MASKED = {
 
 def _made(make, shape):
     """A layer with random weights, and three examples."""
-    keras.utils.set_random_seed(3)
-    layer = make()
-    layer.build((None, *shape))
-    rng = np.random.default_rng(5)
-    for v in layer.weights:
-        if v.dtype == "float32":
-            v.assign(rng.normal(size=v.shape) * 0.5)
-    return layer, tf.constant(rng.normal(size=[3, *shape]), tf.float32)
-
-
-def _body_of(layer):
-    """One example: the output, the gradients of the input and of the weights."""
-
-    def body(e, *mask):
-        with tf.GradientTape() as tape:
-            tape.watch(e)
-            y = layer(e[None], **({"mask": mask[0][None]} if mask else {}))[0]
-            loss = tf.reduce_sum(y * tf.cos(y))
-        sources = [e, *[v.value for v in layer.trainable_variables]]
-        return [y, *tape.gradient(loss, sources)]
-
-    return body
+    return made(make, shape, lambda rng, shape: rng.normal(size=shape) * 0.5)
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS))
 def test_layer(name):
     layer, rows = _made(*LAYERS[name])
-    assert_same(_body_of(layer), rows)
+    assert_same(body_of(layer), rows)
 
 
 @pytest.mark.parametrize("name", sorted(MASKED))
 def test_masked(name):
     layer, rows = _made(MASKED[name], (4, 2))
     lengths = np.array([4, 1, 2])
-    assert_same(_body_of(layer), rows, tf.constant(np.arange(4) < lengths[:, None]))
+    assert_same(body_of(layer), rows, tf.constant(np.arange(4) < lengths[:, None]))
 
 
 def test_masking_layer():
@@ -106,10 +85,10 @@ def test_masking_layer():
     rows = np.random.default_rng(0).normal(size=[3, 4, 2]).astype(np.float32)
     rows[1, 2:] = 0.0
     rows[2, 1:] = 0.0
-    assert_same(_body_of(model), tf.constant(rows))
+    assert_same(body_of(model), tf.constant(rows))
 
 
 def test_gaps_in_the_mask():
     layer, rows = _made(MASKED["LSTM"], (4, 2))
     mask = tf.constant([[1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 1, 0]]) > 0
-    assert_same(_body_of(layer), rows, mask)
+    assert_same(body_of(layer), rows, mask)

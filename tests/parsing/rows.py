@@ -7,6 +7,19 @@ import tensorflow as tf
 
 import tf_pfor
 
+
+def text(*values):
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+
+
+def floats(*values):
+    return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+
+
+def ints(*values):
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
 SITES = ("eager", "function", "unknown n", "dataset")
 
 

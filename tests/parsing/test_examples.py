@@ -4,22 +4,11 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.parsing.rows import SITES, check
+from tests.comparisons import strict_map
+from tests.parsing.rows import SITES, check, floats, ints, text
 
 Fixed, Var, Ragged = tf.io.FixedLenFeature, tf.io.VarLenFeature, tf.io.RaggedFeature
 Sequence = tf.io.FixedLenSequenceFeature
-
-
-def text(*values):
-    return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
-
-
-def floats(*values):
-    return tf.train.Feature(float_list=tf.train.FloatList(value=values))
-
-
-def ints(*values):
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
 
 
 def serialized(**features):
@@ -198,7 +187,7 @@ def test_as_many_examples_as_the_row_has(name, is_unknown):
     body, texts = _OF_OWN_NUMBER[name], tf.RaggedTensor.from_row_lengths(EXAMPLES, [3, 0, 1, 3])
 
     def run(x):
-        return tf_pfor.vectorized_map(body, x, fallback="error")
+        return strict_map(body, x)
 
     if is_unknown:
         spec = tf.RaggedTensorSpec([None, None], tf.string, 1)
@@ -268,7 +257,7 @@ def test_indices_of_a_sparse_one_are_checked():
         return tf.sparse.to_dense(wrong)
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="out of bounds"):
-        tf_pfor.vectorized_map(body, EXAMPLES, fallback_to_while_loop=False)
+        strict_map(body, EXAMPLES)
 
 
 def test_repeated_indices_are_an_error():
@@ -278,7 +267,7 @@ def test_repeated_indices_are_an_error():
         return tf.sparse.to_dense(wrong)
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="repeated"):
-        tf_pfor.vectorized_map(body, EXAMPLES, fallback_to_while_loop=False)
+        strict_map(body, EXAMPLES)
 
 
 @pytest.mark.parametrize("site", SITES)
@@ -305,7 +294,7 @@ def test_gradient_of_an_embedding():
         return tf.reduce_sum(mapped(body) * tf.range(3.0))
 
     def by_map(body):
-        return tf_pfor.vectorized_map(body, EXAMPLES, fallback_to_while_loop=False)
+        return strict_map(body, EXAMPLES)
 
     def by_loop(body):
         return tf.stack([body(s) for s in EXAMPLES])
@@ -329,10 +318,7 @@ def test_maps_in_maps():
     """Two axes of examples."""
     texts = tf.reshape(EXAMPLES[:6], [3, 2])
 
-    def inner(row):
-        return tf_pfor.vectorized_map(doubled, row, fallback_to_while_loop=False)
-
-    found = tf_pfor.vectorized_map(inner, texts, fallback_to_while_loop=False)
+    found = strict_map(lambda row: strict_map(doubled, row), texts)
     expected = tf_pfor.vectorized_map(doubled, EXAMPLES[:6])
     for a, b in zip(found, expected, strict=True):
         assert tf.reduce_all(tf.reshape(a, b.shape) == b)

@@ -1,10 +1,10 @@
 """Protocol buffers, decoded: fields as long as the longest of the row."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
+from tests.comparisons import strict_map
+from tests.parsing.rows import looped, of_rows
 
 VersionDef = type(tf.compat.v1.GraphDef().versions)
 LISTS = [tf.train.Int64List(value=range(k)).SerializeToString() for k in (3, 0, 1, 2)]
@@ -47,10 +47,5 @@ def again(texts):
 def test_messages(body, pairs):
     texts = tf.constant(VERSIONS if body is decoded else LISTS)
     rows = tf.reshape(texts, [2, 2]) if pairs else texts
-    found = tf_pfor.vectorized_map(body, rows, fallback_to_while_loop=False)
-    one = tf.function(body)
-    for i in range(rows.shape[0]):
-        row = tf.nest.map_structure(lambda t, i=i: t[i], found)
-        for got, want in zip(tf.nest.flatten(row), tf.nest.flatten(one(rows[i]))):
-            got = got.to_tensor() if isinstance(got, tf.RaggedTensor) else got
-            np.testing.assert_array_equal(got, want)
+    found = strict_map(body, rows)
+    assert of_rows(found, len(rows)) == looped(body, rows)

@@ -4,22 +4,11 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.parsing.rows import SITES, check
+from tests.comparisons import strict_map
+from tests.parsing.rows import SITES, check, floats, ints, text
 
 Fixed, Var, Ragged = tf.io.FixedLenFeature, tf.io.VarLenFeature, tf.io.RaggedFeature
 Steps = tf.io.FixedLenSequenceFeature
-
-
-def floats(*values):
-    return tf.train.Feature(float_list=tf.train.FloatList(value=values))
-
-
-def ints(*values):
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-
-
-def text(*values):
-    return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
 
 
 def example(i):
@@ -135,9 +124,7 @@ def test_gradient():
 
         with tf.GradientTape() as tape:
             if by_map:
-                total = tf.reduce_sum(
-                    tf_pfor.vectorized_map(body, EXAMPLES, fallback_to_while_loop=False)
-                )
+                total = tf.reduce_sum(strict_map(body, EXAMPLES))
             else:
                 total = tf.add_n([body(s) for s in EXAMPLES])
         found.append(tape.gradient(total, weights))

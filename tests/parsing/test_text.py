@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import strict_map
 from tests.parsing.rows import SITES, check
 
 LINES = tf.constant(["1.5,a b,3,x", '2,"b,c",,', ",,4,y", "0.25,,5,z", "-1,d,6,"])
@@ -129,19 +130,15 @@ def test_broken_line():
 def test_ragged_lines():
     """Lines, as many as a row says."""
     lines = tf.ragged.constant([["1,a", "2,b"], [], ["3,c"]])
-    found = tf_pfor.vectorized_map(
-        lambda x: tf.io.decode_csv(x, [[0], [""]]), lines, fallback_to_while_loop=False
-    )
+    found = strict_map(lambda x: tf.io.decode_csv(x, [[0], [""]]), lines)
     assert found[0].to_list() == [[1, 2], [], [3]]
     assert found[1].to_list() == [[b"a", b"b"], [], [b"c"]]
 
 
 def test_ragged_padded():
     texts = tf.ragged.constant([["ab", "cde"], [], ["f"]])
-    found = tf_pfor.vectorized_map(
-        lambda x: tf.io.decode_raw(x, tf.uint8, fixed_length=2), texts,
-        fallback_to_while_loop=False,
-    )  # fmt: skip
+    found = strict_map(
+        lambda x: tf.io.decode_raw(x, tf.uint8, fixed_length=2), texts)  # fmt: skip
     assert found.to_list() == [[[97, 98], [99, 100]], [], [[102, 0]]]
 
 
@@ -151,6 +148,6 @@ def test_maps_in_maps():
     def inner(row):
         return tf_pfor.vectorized_map(lambda x: tf.io.decode_csv(x, [[0], [""]]), row)
 
-    found = tf_pfor.vectorized_map(inner, texts, fallback_to_while_loop=False)
+    found = strict_map(inner, texts)
     assert found[0].numpy().tolist() == [[1, 2], [3, 4]]
     assert found[1].numpy().tolist() == [[b"a", b"b"], [b"c", b"d"]]

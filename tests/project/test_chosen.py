@@ -16,10 +16,15 @@ PROGRAMS = [
     for name in ("viterbi", "bisection")
     for mode in ("values", "two maps", "compiled")
 ]
+ROWS = [
+    chosen.Test.of(f"tests/lists/test_stacks.py::test_table_of_lists[{row}-{mode}]")
+    for row in ("an array", "a list")
+    for mode in range(9)
+]
 CELLS = [chosen.Test.of(f"tests/{chosen.CALL_SITES}[math.{k}]") for k in range(40)]
-ALL = CHEAP + CASES + COSTLY + LONGEST + SAMPLES + PROGRAMS + CELLS
+ALL = CHEAP + CASES + COSTLY + LONGEST + SAMPLES + PROGRAMS + ROWS + CELLS
 SECONDS = {
-    **{t.function: chosen.SECONDS / 8 for t in CHEAP + CASES},
+    **{t.function: chosen.SECONDS / 8 for t in CHEAP + CASES + ROWS},
     **{t.function: chosen.LONGEST - 0.1 for t in COSTLY},
     **{t.function: chosen.LONGEST + 1 for t in LONGEST},
 }
@@ -29,6 +34,7 @@ def test_cheap_functions_run_whole_and_costly_ones_in_part():
     found = chosen.chosen(ALL, SECONDS)
     assert found.issuperset(CHEAP + COSTLY)
     assert len(found.intersection(CASES)) == 8
+    assert len(found.intersection(ROWS)) == 2 * 8
     assert not found.intersection(LONGEST)
 
 

@@ -7,7 +7,15 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of, mapped
+from tests.comparisons import (
+    assert_rows,
+    compare_around,
+    compare_rows,
+    flat,
+    gradient_of,
+    mapped,
+    rows_of,
+)
 
 N, T, D = 5, 5, 3
 X = tf.constant(np.random.default_rng(0).normal(size=[N, T, D]))
@@ -68,60 +76,19 @@ BODIES = (
 )  # fmt: skip
 
 
-def flat(results):
-    """All numbers of all rows, one behind the other."""
-    leaves = tf.nest.flatten(results)
-    return tf.concat([tf.reshape(tf.cast(t, X.dtype), [-1]) for t in leaves], 0)
-
-
-def row(result, i):
-    found = result[i]
-    return found.to_tensor() if isinstance(found, tf.RaggedTensor) else found
-
-
-def assert_rows(found, body, n=N, alone=None):
-    one = alone or tf.function(body)
-    for i in range(n):
-        wanted = tf.nest.flatten(one(X[i], LENGTHS[i], CHOICES[i]))
-        for got, want in zip(tf.nest.flatten(found), wanted, strict=True):
-            assert row(got, i).dtype == want.dtype
-            if want.shape.num_elements():
-                np.testing.assert_allclose(row(got, i), want, rtol=1e-6)
-            else:
-                assert row(got, i).shape.num_elements() == 0
-
-
 @pytest.mark.parametrize("body", BODIES)
 def test_values(body):
-    assert_rows(mapped(body, X, LENGTHS, CHOICES), body)
+    compare_rows(body, X, LENGTHS, CHOICES, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("body", [of_own_lengths, by_an_if, one_for_all_rows])
 def test_few_rows_of_an_unknown_number(body):
-    specs = [tf.TensorSpec([None, T, D], X.dtype)] + [tf.TensorSpec([None], tf.int32)] * 2
-    run = tf.function(lambda *e: mapped(body, *e), input_signature=specs)
-    for n in (0, 1, N):
-        found = run(X[:n], LENGTHS[:n], CHOICES[:n])
-        assert isinstance(found, tf.RaggedTensor)
-        assert found.nrows() == n
-        assert_rows(found, body, n)
+    compare_rows(body, X, LENGTHS, CHOICES, unknown=True, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("body", [of_static_shapes, captured_from_outside, case_of_two_axes])
 def test_gradients_around(body):
-    one, found = tf.function(body), []
-    for run in (
-        lambda: tf.nest.map_structure(
-            lambda t: t.flat_values if isinstance(t, tf.RaggedTensor) else t,
-            mapped(body, X, LENGTHS, CHOICES),
-        ),
-        lambda: [one(X[i], LENGTHS[i], CHOICES[i]) for i in range(N)],
-    ):
-        with tf.GradientTape() as tape:
-            tape.watch(X)
-            total = tf.reduce_sum(flat(run()) ** 3)
-        found.append(tf.convert_to_tensor(tape.gradient(total, X)))
-    np.testing.assert_allclose(*found)
+    compare_around(body, X, LENGTHS, CHOICES, rtol=1e-7, atol=1e-12)
 
 
 def in_body(body):
@@ -135,9 +102,7 @@ def in_body(body):
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
 def test_gradients_in_the_body(body):
     """Gradients of variable-length slices that a branch makes in a loop over the rows."""
-    gradient = in_body(body)
-    found = tf_pfor.vectorized_map(lambda e: gradient(*e), (X, LENGTHS, CHOICES))
-    assert_rows(found, gradient)
+    compare_rows(in_body(body), X, LENGTHS, CHOICES, rtol=1e-6, atol=0, fallback="loop")
 
 
 def test_a_map_in_a_map():
@@ -173,8 +138,7 @@ def test_elements_of_an_unknown_size(cut):
     specs = [tf.TensorSpec([None, None, D], X.dtype), tf.TensorSpec([None], tf.int32)]
     found = tf.function(lambda *e: mapped(body, *e), input_signature=specs)(X, LENGTHS)
     assert isinstance(found, tf.RaggedTensor) == bool(cut)
-    for i in range(N):
-        np.testing.assert_allclose(row(found, i), body(X[i], LENGTHS[i]))
+    assert_rows(found, rows_of(body, X, LENGTHS), rtol=1e-7, atol=0)
 
 
 def test_sizes_of_which_nothing_is_known():

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import strict_map
 
 NESTED = [[[1.0, 2.0], [3.0]], [], [[4.0], [], [5.0, 6.0, 7.0]]]
 DEEP = [[[[1.0], [2.0, 3.0]], []], [], [[[4.0]], [[], [5.0]], [[6.0, 7.0]]]]
@@ -56,9 +57,7 @@ OF_TWO_AXES = {
 @pytest.mark.parametrize("name", OF_TWO_AXES)
 def test_ops_on_rows_of_rows(name):
     body, spec = OF_TWO_AXES[name], tf.RaggedTensorSpec([None, None, None], ragged_rank=2)
-    run = tf.function(
-        lambda x: tf_pfor.vectorized_map(body, x, fallback="error"), input_signature=[spec]
-    )
+    run = tf.function(lambda x: strict_map(body, x), input_signature=[spec])
     rows = ragged(NESTED)
     assert_same(run(rows), loop(body, rows))
     assert run(rows[:0]).to_list() == []
@@ -70,9 +69,7 @@ def test_rows_of_rows_at_places_of_the_row():
     def run(places):
         with tf.GradientTape() as tape:
             tape.watch(rows.flat_values)
-            found = tf_pfor.vectorized_map(
-                lambda e: tf.gather(*e), (rows, places), fallback="error"
-            )
+            found = strict_map(lambda e: tf.gather(*e), (rows, places))
             total = tf.reduce_sum(found.flat_values**2)
         return found, tf.convert_to_tensor(tape.gradient(total, rows.flat_values))
 
@@ -199,8 +196,7 @@ def test_results_of_padded_maps_keep_their_rows(out_shapes):
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
 def test_maps_in_maps():
     numbers = tf.constant([[1, 2], [0, 3]])
-    inner = lambda row: tf_pfor.vectorized_map(tf.range, row)  # noqa: E731
-    found = tf_pfor.vectorized_map(inner, numbers)
+    found = tf_pfor.vectorized_map(lambda row: tf_pfor.vectorized_map(tf.range, row), numbers)
     assert to_list(found) == [[[0], [0, 1]], [[], [0, 1, 2]]]
 
 

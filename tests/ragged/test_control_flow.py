@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import mapped
+from tests.comparisons import compare_around, compare_rows, mapped
 
 N, T, D = 6, 5, 3
 X = tf.constant(np.random.default_rng(0).normal(size=[N, T, D]))
@@ -128,14 +128,7 @@ def test_values(body, site):
 
 @pytest.mark.parametrize("body", [b for b in BODIES if b is not sizes])
 def test_gradients_around(body):
-    found, expected = [], []
-    runs = (lambda: mapped(body, X, LENGTHS, CHOICES), lambda: rows(body))
-    for run, out in zip(runs, (found, expected)):
-        with tf.GradientTape() as tape:
-            tape.watch(X)
-            total = tf.reduce_sum(run() ** 2)
-        out.append(tf.convert_to_tensor(tape.gradient(total, X)))
-    np.testing.assert_allclose(found, expected)
+    compare_around(body, X, LENGTHS, CHOICES, rtol=1e-7, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -153,9 +146,7 @@ def test_a_branch_that_returns_rows():
         y = x[:k]
         return tf.cond(c == 0, lambda: y * 2.0, lambda: y + 1.0)
 
-    found = mapped(body, X, LENGTHS, CHOICES)
-    for i, row in enumerate(found):
-        np.testing.assert_allclose(row, body(X[i], LENGTHS[i], CHOICES[i]))
+    compare_rows(body, X, LENGTHS, CHOICES, rtol=1e-7, atol=0)
 
 
 @pytest.mark.parametrize("kind", ["int32", "int64"])

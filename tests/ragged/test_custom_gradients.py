@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of
+from tests.comparisons import compare_around, flat, gradient_of, strict_map
 
 X = tf.random.stateless_normal([4, 5, 3], [1, 2])
 LENGTHS = tf.constant([4, 2, 0, 5])
@@ -41,44 +41,25 @@ PROGRAMS = {
 
 def gradient(run):
     """The gradient of the sum of sines of a function of all rows, with respect to the rows."""
-    with tf.GradientTape() as tape:
-        tape.watch(X)
-        made = run()
-        parts = made if isinstance(made, list) else [made]
-        flat = [p.flat_values if isinstance(p, tf.RaggedTensor) else p for p in parts]
-        total = tf.add_n([tf.reduce_sum(tf.sin(p)) for p in flat])
-    return tape.gradient(total, X)
+    return gradient_of(lambda: tf.reduce_sum(tf.sin(flat(run()))), X)
 
 
-def cut(e):
-    return e[0][: e[1]]
-
-
-def by_rows(body):
-    return gradient(lambda: [body(row) for row in zip(tf.unstack(X), tf.unstack(LENGTHS))])
+def compare(body, **options):
+    compare_around(body, X, LENGTHS, rtol=1e-4, atol=1e-5, **options)
 
 
 @pytest.mark.parametrize("in_function", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_tape_around(name, in_function):
-    def body(e):
-        return PROGRAMS[name](cut(e))
-
-    def run():
-        return gradient(lambda: tf_pfor.vectorized_map(body, (X, LENGTHS), fallback="error"))
-
-    found = tf.function(run, autograph=False)() if in_function else run()
-    np.testing.assert_allclose(found, by_rows(body), rtol=1e-4, atol=1e-5)
+    compare(lambda x, k: PROGRAMS[name](x[:k]), in_function=in_function)
 
 
 def test_ragged_elements():
     rows = tf.RaggedTensor.from_tensor(X, lengths=LENGTHS)
     values = rows.values
-    with tf.GradientTape() as tape:
-        tape.watch(values)
-        made = tf_pfor.vectorized_map(clipped, rows.with_values(values), fallback="error")
-        total = tf.reduce_sum(made.flat_values**2)
-    np.testing.assert_allclose(tape.gradient(total, values), np.clip(4 * values, -0.5, 0.5))
+    made = lambda: strict_map(clipped, rows.with_values(values)).flat_values  # noqa: E731
+    found = gradient_of(lambda: tf.reduce_sum(made() ** 2), values)
+    np.testing.assert_allclose(found, np.clip(4 * values, -0.5, 0.5))
 
 
 @tf.custom_gradient
@@ -93,23 +74,18 @@ LOOPED = {**PROGRAMS, "of a constant": of_a_constant}
 def test_copies_in_a_loop_have_the_same_gradient(name):
     """A stride of the row has no rule: all that reads its result is copied into the loop."""
 
-    def body(e):
-        made = LOOPED[name](tf.sin(cut(e))[:: e[1] // 2 + 1])
+    def body(x, k):
+        made = LOOPED[name](tf.sin(x[:k])[:: k // 2 + 1])
         return tf.reduce_sum(tf.sin(made) * tf.cast(tf.range(3), tf.float32))
 
-    run = tf.function(
-        lambda: gradient(lambda: tf_pfor.vectorized_map(body, (X, LENGTHS), warn=False)),
-        autograph=False,
-    )
-    np.testing.assert_allclose(run(), by_rows(body), rtol=1e-4, atol=1e-5)
+    compare(body, in_function=True, fallback="loop", warn=False)
 
 
 def test_a_copy_whose_results_differ_in_shape():
-    def body(e):
-        return tf.nn.lrn(clipped(cut(e))[None, None])[0, 0]
+    def body(x, k):
+        return tf.nn.lrn(clipped(x[:k])[None, None])[0, 0]
 
-    found = gradient(lambda: tf_pfor.vectorized_map(body, (X, LENGTHS), warn=False))
-    np.testing.assert_allclose(found, by_rows(body), rtol=1e-4, atol=1e-5)
+    compare(body, fallback="loop", warn=False)
 
 
 def second(run):
@@ -118,7 +94,7 @@ def second(run):
 
 def looped_twice(function):
     def body(e):
-        return tf.reduce_sum(function(tf.sin(cut(e))[:: e[1] // 2 + 1]) ** 2)
+        return tf.reduce_sum(function(tf.sin(e[0][: e[1]])[:: e[1] // 2 + 1]) ** 2)
 
     def mapped():
         return tf_pfor.vectorized_map(body, (X, LENGTHS), warn=False)
@@ -148,7 +124,7 @@ def test_a_gradient_that_reads_what_the_loop_does_not_have():
         def scaled(x):
             return x * 1.0, lambda dy: dy * far
 
-        return tf.reduce_sum(scaled(tf.sin(cut(e))[:: e[1] // 2 + 1]) ** 2)
+        return tf.reduce_sum(scaled(tf.sin(e[0][: e[1]])[:: e[1] // 2 + 1]) ** 2)
 
     run = tf.function(
         lambda: gradient(lambda: tf_pfor.vectorized_map(body, (X, LENGTHS), warn=False)),
@@ -161,19 +137,17 @@ def test_a_gradient_that_reads_what_the_loop_does_not_have():
 def test_a_branch_for_all_rows():
     chosen = tf.Variable(True)
 
-    def body(e):
-        x = cut(e)
-        return tf.cond(chosen, lambda: x * 3.0, lambda: tf.reverse(x, [0]))
+    def body(x, k):
+        return tf.cond(chosen, lambda: x[:k] * 3.0, lambda: tf.reverse(x[:k], [0]))
 
-    found = gradient(lambda: tf_pfor.vectorized_map(body, (X, LENGTHS)))
-    np.testing.assert_allclose(found, by_rows(body), rtol=1e-4, atol=1e-5)
+    compare(body, fallback="loop")
 
 
 def test_integers_are_not_divided_by_padding():
     def body(n):
         return tf.range(n)[:, None] // (tf.range(n)[None] + 1)
 
-    found = tf_pfor.vectorized_map(body, tf.constant([0, 2, 3]), fallback="error")
+    found = strict_map(body, tf.constant([0, 2, 3]))
     for got, n in zip(found, [0, 2, 3], strict=True):
         np.testing.assert_array_equal(got.to_tensor(shape=[n, n]), body(n))
 

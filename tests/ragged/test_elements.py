@@ -6,16 +6,12 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import assert_rows, strict_map
 
 L = keras.layers
 LENGTHS = [2, 4, 1, 3]
 VALUES = tf.random.stateless_normal([10, 3], [1, 2])
 ROWS = tf.RaggedTensor.from_row_lengths(VALUES, LENGTHS)
-
-
-def assert_rows(found, rows):
-    for got, want in zip(found, rows, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("site", ["eager", "function", "unknown", "vectorized_map", "dataset"])
@@ -72,14 +68,14 @@ def test_keras_layers_are_vectorized(name):
         return layer(*inputs)[0]
 
     rows = [one(r) for r in ROWS]
-    found = tf_pfor.vectorized_map(one, ROWS, fallback_to_while_loop=False)
+    found = strict_map(one, ROWS)
     assert_rows(found, rows)
 
 
 def test_embedding():
     layer = L.Embedding(7, 4)
     ids = tf.ragged.constant([[1, 2], [], [6, 0, 3]])
-    found = tf_pfor.vectorized_map(layer, ids, fallback_to_while_loop=False)
+    found = strict_map(layer, ids)
     assert_rows(found, [layer(r) for r in ids])
 
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import strict_map
 
 N, T, D = 6, 5, 3
 LENGTHS = tf.constant([3, 0, 5, 1, 2, 0])
@@ -39,9 +40,7 @@ def logarithms(x, y):
 def rows_of(x, y, by):
     if by == "dense":
         given = (x, LENGTHS, y, OTHERS)
-        return lambda body: tf_pfor.vectorized_map(
-            lambda e: body(e[0][: e[1]], e[2][: e[3]]), given, fallback_to_while_loop=False
-        )
+        return lambda body: strict_map(lambda e: body(e[0][: e[1]], e[2][: e[3]]), given)
     given = [tf.RaggedTensor.from_tensor(t, k) for t, k in ((x, LENGTHS), (y, OTHERS))]
     return lambda body: tf_pfor.vmap(body, fallback="error")(*given)
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of, mapped
+from tests.comparisons import compare_around, compare_rows, gradient_of, mapped
 
 X = tf.constant(np.random.default_rng(0).normal(size=[4, 5, 2]))
 K = tf.constant([2, 0, 4, 2])
@@ -47,40 +47,19 @@ def total(x, k):
 BODIES = (appended, counted, cut, appended_by_autograph, total)
 
 
-def assert_rows(found, body, n=4):
-    one = tf.function(body)
-    for i in range(n):
-        row = found[i].to_tensor() if isinstance(found[i], tf.RaggedTensor) else found[i]
-        np.testing.assert_allclose(row, one(X[i], K[i]))
-
-
 @pytest.mark.parametrize("body", BODIES)
 def test_values(body):
-    assert_rows(mapped(body, X, K), body)
+    compare_rows(body, X, K, rtol=1e-7, atol=0)
 
 
 @pytest.mark.parametrize("body", [appended, counted])
 def test_few_rows_of_an_unknown_number(body):
-    specs = [tf.TensorSpec([None, 5, 2], X.dtype), tf.TensorSpec([None], tf.int32)]
-    run = tf.function(lambda *e: mapped(body, *e), input_signature=specs)
-    for n in (0, 1, 4):
-        found = run(X[:n], K[:n])
-        assert found.nrows() == n
-        assert_rows(found, body, n)
+    compare_rows(body, X, K, unknown=True, rtol=1e-7, atol=0)
 
 
 @pytest.mark.parametrize("body", [appended, cut])
 def test_gradients_around(body):
-    one, found = tf.function(body), []
-    for run in (
-        lambda: mapped(body, X, K).flat_values,
-        lambda: tf.concat([one(X[i], K[i]) for i in range(4)], 0),
-    ):
-        with tf.GradientTape() as tape:
-            tape.watch(X)
-            result = tf.reduce_sum(run() ** 3)
-        found.append(tf.convert_to_tensor(tape.gradient(result, X)))
-    np.testing.assert_allclose(*found)
+    compare_around(body, X, K, rtol=1e-7, atol=1e-12)
 
 
 @pytest.mark.parametrize("body", [appended, cut])
@@ -89,8 +68,7 @@ def test_gradients_in_the_body(body):
         return tf.ensure_shape(gradient_of(lambda: tf.reduce_sum(body(x, k) ** 3), x), [5, 2])
 
     with pytest.warns(tf_pfor.FallbackWarning, match="run in a sequential loop"):
-        found = tf_pfor.vectorized_map(lambda e: gradient(*e), (X, K))
-    assert_rows(found, gradient)
+        compare_rows(gradient, X, K, rtol=1e-7, atol=0, fallback="loop")
 
 
 def appended_by_some(x, k):
@@ -183,31 +161,18 @@ CARRIED = [
 
 @pytest.mark.parametrize("body", [*CARRIED, appended_by_some])
 def test_ragged_rows_that_are_carried(body):
-    assert_rows(mapped(body, X, K), body)
+    compare_rows(body, X, K, rtol=1e-7, atol=0)
 
 
 @pytest.mark.parametrize("body", CARRIED)
 def test_gradients_around_ragged_rows_that_are_carried(body):
-    def weighted(x, k):
-        y = tf.reshape(body(x, k), [-1])
-        return tf.reduce_sum(y * tf.cos(tf.range(tf.cast(tf.size(y), y.dtype))))
-
-    one, found = tf.function(weighted), []
-    for run in (
-        lambda: mapped(weighted, X, K),
-        lambda: tf.stack([one(X[i], K[i]) for i in range(4)]),
-    ):
-        with tf.GradientTape() as tape:
-            tape.watch(X)
-            result = tf.reduce_sum(run())
-        found.append(tf.convert_to_tensor(tape.gradient(result, X)))
-    np.testing.assert_allclose(*found)
+    compare_around(body, X, K, rtol=1e-7, atol=1e-12)
 
 
 @pytest.mark.parametrize("strategy", ["compact", "mask"])
 def test_strategies(strategy):
     for body in (smoothed, smoothed_for_a_while):
-        assert_rows(mapped(body, X, K, while_strategy=strategy), body)
+        compare_rows(body, X, K, rtol=1e-7, atol=0, while_strategy=strategy)
 
 
 def test_compiled():

@@ -5,11 +5,11 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of
+from tests.comparisons import gradient_of, strict_map
 
 
 def mapped(body, lengths):
-    return tf_pfor.vectorized_map(body, tf.constant(lengths), fallback_to_while_loop=False)
+    return strict_map(body, tf.constant(lengths))
 
 
 @pytest.mark.parametrize("shape", [[2, 2], [-1, 2]])
@@ -44,7 +44,7 @@ def test_gradients_of_rows_that_were_repeated():
         return gradient_of(lambda: a * b, [a, b])
 
     ks, ms = tf.constant([3, 1, 4, 1, 2]), tf.constant([1, 5, 4, 1, 2])
-    found = tf_pfor.vectorized_map(lambda e: body(*e), (ks, ms), fallback_to_while_loop=False)
+    found = strict_map(lambda e: body(*e), (ks, ms))
     for i in range(5):
         for got, want in zip(found, body(ks[i], ms[i]), strict=True):
             np.testing.assert_allclose(got[i], want, rtol=1e-6)
@@ -85,7 +85,7 @@ def test_what_is_left_of_no_elements(shape):
         return tf.shape(tf.reshape(tf.range(24)[: k * 4], sizes))
 
     ks, ms = tf.constant([3, 0, 0, 2, 0]), tf.constant([2, 2, 0, 4, 0])
-    found = tf_pfor.vectorized_map(lambda e: body(*e), (ks, ms), fallback_to_while_loop=False)
+    found = strict_map(lambda e: body(*e), (ks, ms))
     assert found.numpy().tolist() == [body(k, m).numpy().tolist() for k, m in zip(ks, ms)]
     with pytest.raises(tf.errors.InvalidArgumentError, match="do not fill its new shape"):
         mapped(lambda k: tf.reshape(tf.range(3), [k, -1]), [3, 0])

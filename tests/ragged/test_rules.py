@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close
+from tests.comparisons import assert_rows, compare_around, strict_map
 
 N, T, D = 5, 6, 3
 X = tf.random.stateless_normal([N, T, D], [1, 2])
@@ -236,21 +236,8 @@ def mapped(name, ks, **options):
     return lambda x: tf_pfor.vectorized_map(lambda e: body(*e), (x, ks), **options)
 
 
-def flat(result):
-    return result.flat_values if isinstance(result, tf.RaggedTensor) else result
-
-
 def rows_of(name, ks):
     return [BODIES[name][0](x, k) for x, k in zip(X, ks)]
-
-
-def assert_rows(found, rows):
-    for got, want in zip(found, rows):
-        if isinstance(got, tf.RaggedTensor):
-            assert str(got.to_list()).count("[") == str(want.numpy().tolist()).count("[")
-            got, want = got.flat_values, tf.reshape(want, got.flat_values.shape)
-        assert got.dtype == want.dtype
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(BODIES))
@@ -270,33 +257,18 @@ def test_values(name, site):
             found = mapped(name, ks[:n])(X[:n])
     if site == "eager" and name not in LOOPED:
         assert not [str(w.message) for w in caught if "loop" in str(w.message)]
-    rows = rows_of(name, ks)[:n]
-    assert (found.nrows() if isinstance(found, tf.RaggedTensor) else found.shape[0]) == n
-    assert_rows(found, rows)
+    assert_rows(found, rows_of(name, ks)[:n], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
 @pytest.mark.parametrize("name", sorted(BODIES))
 @pytest.mark.parametrize("ks", [K, WITH_EMPTY], ids=["full", "empty rows"])
 def test_gradients_around(name, ks):
-    if ks is WITH_EMPTY and not BODIES[name][1]:
+    body, stands_empty_rows = BODIES[name]
+    if ks is WITH_EMPTY and not stands_empty_rows:
         pytest.skip("a row itself fails, or is not a number")
-    found, expected = [], []
-    for run, out in ((mapped(name, ks), found), (None, expected)):
-        with tf.GradientTape() as tape:
-            tape.watch([X, W, V])
-            if run is not None:
-                y = flat(run(X))
-            else:
-                rows = [BODIES[name][0](x, k) for x, k in zip(tf.unstack(X), ks)]
-                y = tf.concat([tf.reshape(r, [-1]) for r in rows], 0)
-            if not y.dtype.is_floating:
-                return
-            y = tf.cast(tf.reshape(y, [-1]), tf.float32)
-            y = tf.where(tf.math.is_finite(y), y, 0.0)
-            total = tf.reduce_sum(y * tf.sin(tf.range(tf.cast(tf.size(y), tf.float32))))
-        out += tape.gradient(total, [X, W, V], unconnected_gradients="zero")
-    assert_close(found, expected, rtol=0.001, atol=0.0001)
+    options = {"rtol": 1e-3, "atol": 1e-4, "fallback": "loop", "eager": True}
+    compare_around(body, X, ks, by=[W, V], **options)
 
 
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
@@ -465,14 +437,14 @@ def test_products_of_complex_numbers(name):
     body = PRODUCTS[name]
     with tf.GradientTape() as tape:
         tape.watch(z.flat_values)
-        found = tf_pfor.vectorized_map(body, z, fallback_to_while_loop=False)
+        found = strict_map(body, z)
         total = tf.reduce_sum(tf.abs(getattr(found, "flat_values", found)))
     slope = tape.gradient(total, z.flat_values)
     with tf.GradientTape() as tape:
         tape.watch(z.flat_values)
         rows = [body(row) for row in z]
         total = tf.add_n([tf.reduce_sum(tf.abs(row)) for row in rows])
-    assert_rows(found, rows)
+    assert_rows(found, rows, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(slope, tape.gradient(total, z.flat_values), rtol=1e-3, atol=1e-4)
 
 
@@ -507,4 +479,5 @@ def test_sizes_that_are_not_known_in_front(name):
     def run(x, k):
         return tf_pfor.vectorized_map(lambda e: body(*e), (x, k), fallback=fallback)
 
-    assert_rows(run(x, k), [body(row, size) for row, size in zip(x, k)])
+    rows = [body(row, size) for row, size in zip(x, k)]
+    assert_rows(run(x, k), rows, rtol=1e-4, atol=1e-5)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import strict_map
 
 X = tf.random.stateless_normal([4, 6], [1, 2])
 SORTED = tf.sort(tf.random.stateless_normal([4, 5], [1, 3]), -1)
@@ -24,7 +25,7 @@ BODIES = {
 @pytest.mark.parametrize("name", BODIES)
 def test_places(name, side):
     rows = (X, SORTED, KEPT, LENGTHS)
-    found = tf_pfor.vectorized_map(lambda r: BODIES[name](*r, side), rows, fallback="error")
+    found = strict_map(lambda r: BODIES[name](*r, side), rows)
     for i in range(4):
         expected = BODIES[name](*[r[i] for r in rows], side)
         np.testing.assert_array_equal(found[i], expected)
@@ -33,7 +34,7 @@ def test_places(name, side):
 def test_without_rows():
     rows = (X[:0], SORTED[:0], KEPT[:0], LENGTHS[:0])
     for body in BODIES.values():
-        found = tf_pfor.vectorized_map(lambda r, f=body: f(*r, "left"), rows, fallback="error")
+        found = strict_map(lambda r, f=body: f(*r, "left"), rows)
         assert found.shape[0] == 0
 
 
@@ -44,7 +45,7 @@ def test_infinite_numbers():
         return tf.searchsorted(r[1][: r[2]], r[0], "right")
 
     rows = (x, SORTED[:2], LENGTHS[:2])
-    found = tf_pfor.vectorized_map(body, rows, fallback="error")
+    found = strict_map(body, rows)
     for i in range(2):
         np.testing.assert_array_equal(found[i], body([r[i] for r in rows]))
 
@@ -52,7 +53,7 @@ def test_infinite_numbers():
 def test_histogram_of_own_range():
     import keras
 
-    found = tf_pfor.vectorized_map(lambda x: keras.ops.histogram(x, 4), X, fallback="error")
+    found = strict_map(lambda x: keras.ops.histogram(x, 4), X)
     for i in range(4):
         for f, e in zip(found, keras.ops.histogram(X[i], 4)):
             np.testing.assert_allclose(f[i], e, 1e-6)

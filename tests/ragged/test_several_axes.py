@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of
+from tests.comparisons import assert_rows, compare_rows, gradient_of, strict_map
 
 N = 4
 IMAGES = tf.random.stateless_normal([N, 7, 6, 3], [1, 2])
@@ -96,20 +96,10 @@ def total(found):
     return tf.add_n([tf.reduce_sum(t * tf.cos(t)) for t in tf.nest.flatten(found)])
 
 
-def mapped(body, rows):
-    return tf_pfor.vectorized_map(body, rows, fallback_to_while_loop=False)
-
-
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_values(kind, name):
     body, rows = case(kind, name)
-    found = tf.nest.flatten(mapped(body, rows))
-    for i in range(N):
-        for column, want in zip(found, tf.nest.flatten(body(row(rows, i)))):
-            got = column[i].to_tensor() if hasattr(column[i], "to_tensor") else column[i]
-            np.testing.assert_allclose(
-                tf.reshape(got, [-1]), tf.reshape(want, [-1]), rtol=1e-3, atol=1e-4
-            )
+    assert_rows(strict_map(body, rows), [body(row(rows, i)) for i in range(N)], 1e-3, 1e-4)
 
 
 @pytest.mark.parametrize("jit", [False, True])
@@ -123,7 +113,7 @@ def test_reduced(kind, name, jit):
     def run(data, *others):
         with tf.GradientTape() as tape:
             tape.watch(data)
-            y = mapped(lambda r: total(body(r)), (data, *others))
+            y = strict_map(lambda r: total(body(r)), (data, *others))
         return y, tape.gradient(y, data, unconnected_gradients="zero")
 
     found, of_data = tf.function(run, jit_compile=jit)(*rows)
@@ -161,9 +151,7 @@ def test_gradients_of_slices_of_own_matrices(name):
         return tf.linalg.matvec(found, r)
 
     rows = tf.RaggedTensor.from_row_lengths(ROWS[0, 0, :3].numpy().tolist() * 4, [3, 5, 2, 2])
-    found = tf_pfor.vectorized_map(slope, rows, fallback_to_while_loop=False)
-    for i in range(4):
-        np.testing.assert_allclose(found[i], slope(rows[i]), rtol=1e-4, atol=1e-5)
+    compare_rows(slope, rows, rtol=1e-4, atol=1e-5)
 
 
 PRODUCTS = {
@@ -177,12 +165,8 @@ PRODUCTS = {
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_by_one_matrix(name):
     """TensorFlow's kernel for batches of which one is [1, 1] ends the process."""
-    found = tf_pfor.vectorized_map(
-        lambda e: tf.reduce_sum(PRODUCTS[name](e[0][: e[1]]) ** 2),
-        (ROWS, LENGTHS), fallback_to_while_loop=False,
-    )  # fmt: skip
-    want = [tf.reduce_sum(PRODUCTS[name](r[:k]) ** 2) for r, k in zip(ROWS, LENGTHS)]
-    np.testing.assert_allclose(found, want, rtol=1e-4)
+    total = lambda r, k: tf.reduce_sum(PRODUCTS[name](r[:k]) ** 2)  # noqa: E731
+    compare_rows(total, ROWS, LENGTHS, rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import compare_rows, strict_map
 
 RNG = np.random.default_rng(0)
 FIRST = RNG.uniform(0, 1, (6, 25, 2))
@@ -19,16 +20,8 @@ PADDED = {"max_output_size": 12, "iou_threshold": 0.4, "score_threshold": 0.2}
 raw, image = tf.raw_ops, tf.image
 
 
-def compare(body, *elements, **options):
-    found = tf_pfor.vectorized_map(
-        lambda row: body(*row), elements, fallback_to_while_loop=False, **options
-    )
-    one = tf.function(body)
-    for i in range(elements[0].shape[0]):
-        row = tf.nest.map_structure(lambda t, i=i: t[i], found)
-        for got, want in zip(tf.nest.flatten(row), tf.nest.flatten(one(*(e[i] for e in elements)))):
-            assert got.dtype == want.dtype
-            np.testing.assert_allclose(got, want, rtol=1e-6)
+def compare(body, *elements):
+    compare_rows(body, *elements, rtol=1e-6, atol=0)
 
 
 def _kept(boxes, scores):
@@ -86,7 +79,7 @@ def test_more_boxes_than_scores_are_an_error():
         return image.non_max_suppression(boxes[:-1], scores, 9, 0.4)
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="sizes of two inputs"):
-        tf_pfor.vectorized_map(body, (BOXES, SCORES), fallback_to_while_loop=False)
+        strict_map(body, (BOXES, SCORES))
 
 
 def test_numbers_and_limits_of_the_row():

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import compare_around, strict_map
 
 N = 5
 TEXTS = tf.constant(["a b C", "hello", "", " a b, hello a  b", "b"])
@@ -44,6 +45,7 @@ VECTORIZERS = {
     "characters": L.TextVectorization(vocabulary=[*"abhelo"], split="character"),
 }
 OF_LENGTH_4 = texts_of(output_sequence_length=4)
+PAIRS_OF_LENGTH_4 = texts_of(output_sequence_length=4, ngrams=2)
 AS_RAGGED = texts_of(ragged=True)
 MODES = ("int", "multi_hot", "one_hot", "count")
 LOOKUPS = {mode: L.StringLookup(vocabulary=WORDS, output_mode=mode) for mode in MODES}
@@ -73,6 +75,8 @@ OF_TEXTS = {
     ),
     "last": lambda s: split(s + " x")[-1],
     "lengths": lambda s: strings.length(split(s)),
+    "longest": lambda s: tf.reduce_max(strings.length(split(s + " x"))),
+    "looked up, of five": lambda s: LOOKUPS["int"](split(s[None]).to_tensor("", shape=[1, 5])),
     "lookup layer, multi_hot": lambda s: LOOKUPS["multi_hot"](split(s)),
     "lower, without commas": lambda s: split(strings.regex_replace(strings.lower(s), ",", "")),
     "ngrams": lambda s: strings.ngrams(split(s), 2),
@@ -87,9 +91,11 @@ OF_TEXTS = {
     "split at commas": lambda s: split(s, ","),
     "split at most once": lambda s: split(s, maxsplit=1),
     "split": split,
+    "sum of bytes": lambda s: tf.reduce_sum(tf.io.decode_raw(s, tf.uint8)),
     "starts": lambda s: strings.substr(split(s), 0, 1),
     "tensor of five": lambda s: split(s[None]).to_tensor("", shape=[1, 5]),
     "texts of length 4": lambda s: OF_LENGTH_4(s[None])[0],
+    "pairs of length 4": lambda s: PAIRS_OF_LENGTH_4(s[None])[0],
     "texts, ragged": lambda s: AS_RAGGED(s[None]),
     "texts, multi_hot of one": lambda s: VECTORIZERS["multi_hot"](s[None])[0],
     **{f"texts, {k}": (lambda s, k=k: VECTORIZERS[k](s)) for k in VECTORIZERS},
@@ -202,6 +208,7 @@ EVERYWHERE = [
     ("texts", "bag"), ("texts", "ids"), ("texts", "split"), ("texts", "texts, ids"),
     ("texts", "texts, count"), ("characters", "decoded"), ("texts", "ngrams"), ("pairs", "tensor"),
     ("many", "split"), ("tokens", "in buckets"), ("texts", "joined again"),
+    ("texts", "texts of length 4"),
 ]  # fmt: skip
 OTHERS = [s for s in SITES if s != "eager"]
 RUNS = [
@@ -306,7 +313,7 @@ def test_what_a_row_refuses_is_an_error(name):
     with pytest.raises(tf.errors.InvalidArgumentError):
         WRONG[name](rows[0])
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_text.py:\d+"):
-        tf_pfor.vectorized_map(WRONG[name], rows, fallback_to_while_loop=False)
+        strict_map(WRONG[name], rows)
 
 
 @pytest.mark.parametrize("site", ["eager", "fixed", "no rows"])
@@ -337,24 +344,49 @@ def test_a_shape_that_set_shape_claims_is_checked(site):
             SITES[site](numbers, tf.constant(["2020-01-02", "2021-10"]))
 
 
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+@pytest.mark.parametrize("site", ["eager", "unknown"])
+def test_a_shape_that_set_shape_claims_is_checked_by_a_loop(site):
+    """By the loop, which names the line; the kernel that runs rows would name itself."""
+
+    def body(s):
+        made = tf.io.decode_raw(s, tf.uint8)
+        made.set_shape([2])
+        return made
+
+    found = SITES[site](body, tf.constant(["ab", "cd"]))
+    assert found.numpy().tolist() == [[97, 98], [99, 100]]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"DecodeRaw(.|\n)*test_text"):
+        SITES[site](body, tf.constant(["ab", "cde"]))
+
+
+def test_texts_of_one_length_are_a_result():
+    found = mapped(lambda s: TABLE.lookup(split(s)), tf.constant(["a b", "b c"]))
+    assert found.numpy().tolist() == [[1, 2], [2, -1]]
+
+
+@pytest.mark.parametrize("name", ["ids", "lengths", "split"])
+def test_results_of_different_lengths_are_not_dense(name):
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        tf_pfor.vectorized_map(OF_TEXTS[name], TEXTS, out_shapes="dense")
+    assert "differs between iterations" in str(caught.value)
+    assert "test_text.py" in str(caught.value)
+    assert "Mismatch" not in str(caught.value)
+
+
 def test_gradients_of_embeddings():
     """Through the words of each text, to the table that all share."""
 
     def loss(s):
         return tf.reduce_sum(tf.gather(EMBEDDINGS, ids(s)) ** 2)
 
-    with tf.GradientTape() as tape:
-        total = tf.reduce_sum(mapped(loss, TEXTS))
-    found = tf.convert_to_tensor(tape.gradient(total, EMBEDDINGS))
-    with tf.GradientTape() as tape:
-        total = tf.add_n([loss(s) for s in TEXTS])
-    np.testing.assert_allclose(
-        found, tf.convert_to_tensor(tape.gradient(total, EMBEDDINGS)), rtol=1e-5
-    )
+    compare_around(loss, TEXTS, by=[EMBEDDINGS], rtol=1e-5, atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
-@pytest.mark.parametrize("name", ["bag", "number", "texts, count", "joined again"])
+@pytest.mark.parametrize(
+    "name", ["bag", "number", "texts, count", "joined again", "texts of length 4"]
+)
 def test_in_a_map_of_a_map(name):
     fn = OF_TEXTS[name]
     rows = tf.reshape(TEXTS[:4], [2, 2])
@@ -378,10 +410,7 @@ def test_a_vector_of_texts_in_a_map_of_a_map(name):
     body = OF_VECTORS[name]
     texts = tf.constant([[["a b", "c d e"], ["", "x y"]], [["q", "r s t u"], ["w w", ""]]])
 
-    def run(rows):
-        return tf_pfor.vectorized_map(body, rows, fallback_to_while_loop=False)
-
-    found = tf_pfor.vectorized_map(run, texts, fallback_to_while_loop=False)
+    found = strict_map(lambda rows: strict_map(body, rows), texts)
     for i in range(2):
         for k in range(2):
             np.testing.assert_array_equal(found[i, k], body(texts[i, k]))

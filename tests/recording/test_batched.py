@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests import comparisons
+from tests.comparisons import gradient_of, value_and_gradient
 from tf_pfor._tf import _eager_ops
 
 assert_close = functools.partial(comparisons.assert_close, rtol=1e-5, atol=1e-6)  # of float32
@@ -103,9 +104,7 @@ def test_gradients_through_a_loop_that_stops_by_value():
         return tf.reduce_sum(x)
 
     rows = [tf.constant([3.0, k]) for k in (0.1, 5.0, 2.0)]
-    with tf.GradientTape() as tape:
-        expected = one_by_one(fn, rows)
-    wanted = tape.gradient(expected, scale)
+    expected, wanted = value_and_gradient(lambda: one_by_one(fn, rows), scale)
     with tf.GradientTape() as tape:
         found = tf_pfor.batched(fn)(rows)
     assert_close(found, expected)
@@ -122,10 +121,7 @@ def test_gradients_by_tensors_outside():
         return y
 
     def derivative(run):
-        with tf.GradientTape() as tape:
-            tape.watch([scale, shift])
-            y = run()
-        return y, tape.gradient(y, [scale, shift])
+        return value_and_gradient(run, [scale, shift])
 
     found = derivative(lambda: tf_pfor.batched(fn)([0, 3, 1]))
     expected = derivative(lambda: one_by_one(fn, [0, 3, 1]))
@@ -193,9 +189,7 @@ def test_gradients_of_ops_whose_shapes_depend_on_values():
         return tf.reduce_sum(tf.boolean_mask(x * w, x > 0.0) ** 2)
 
     rows = [tf.constant([1.0, -1.0, 3.0]), tf.constant([-4.0, 5.0, -6.0])]
-    with tf.GradientTape() as tape:
-        found = tf_pfor.batched(fn)(rows)
-    assert_close(tape.gradient(found, w), 2 * w * [1.0, 25.0, 9.0])
+    assert_close(gradient_of(lambda: tf_pfor.batched(fn)(rows), w), 2 * w * [1.0, 25.0, 9.0])
 
 
 def test_slices_by_numbers_of_the_example():
@@ -210,10 +204,7 @@ def test_slices_by_numbers_of_the_example():
 
 
 def test_results_of_different_sizes_are_ragged():
-    def fn(k):
-        return {"row": tf.sqrt(tf.range(float(k))), "none": None}
-
-    found = tf_pfor.batched(fn)([2, 0, 3])
+    found = tf_pfor.batched(lambda k: {"row": tf.sqrt(tf.range(float(k))), "none": None})([2, 0, 3])
     assert found["none"] is None
     expected = tf.constant([[0.0, 1.0, 0.0], [0.0] * 3, [0.0, 1.0, 2**0.5]])
     assert_close(found["row"].to_tensor(), expected)
@@ -272,10 +263,8 @@ def test_layers():
             y, state = cell(step, state)
         return y[0]
 
-    variables = [v for layer in (*layers, cell) for v in layer.trainable_variables]
-    with tf.GradientTape() as tape:
-        expected = one_by_one(fn, x)
-    wanted = tape.gradient(expected, variables)
+    variables = [v.value for layer in (*layers, cell) for v in layer.trainable_variables]
+    expected, wanted = value_and_gradient(lambda: one_by_one(fn, x), variables)
     with tf.GradientTape() as tape:
         found = tf_pfor.batched(fn)(x)
     assert_close(found, expected)
@@ -334,9 +323,7 @@ def test_in_a_function(unit):
 
     @tf.function
     def step(scale):
-        with tf.GradientTape() as tape:
-            y = batch(TREES) * scale
-        return y, tape.gradient(y, model.variables)
+        return value_and_gradient(lambda: batch(TREES) * scale, model.variables)
 
     y, gradients = step(tf.constant(2.0))
     with tf.GradientTape() as tape:
@@ -470,9 +457,7 @@ def test_custom_gradients_need_a_cell():
         tf_pfor.batched(lambda a: clipped(a * 1.0))(x)
     w = tf.Variable(3.0)
     in_cell = tf_pfor.cell(lambda a: clipped(a * w))
-    with tf.GradientTape() as tape:
-        y = tf_pfor.batched(in_cell)(x)
-    assert_close(tape.gradient(y, w), tf.constant(0.1 * 3.0))
+    assert_close(gradient_of(lambda: tf_pfor.batched(in_cell)(x), w), tf.constant(0.1 * 3.0))
 
 
 @pytest.mark.parametrize(
@@ -501,9 +486,7 @@ def test_kinds_of_sequences(examples):
 
 def second_derivative(run, weights):
     with tf.GradientTape() as outer:
-        with tf.GradientTape() as inner:
-            y = tf.reduce_sum(run())
-        slope = tf.reduce_sum(inner.gradient(y, weights) ** 2)
+        slope = tf.reduce_sum(gradient_of(lambda: tf.reduce_sum(run()), weights) ** 2)
     return outer.gradient(slope, weights)
 
 
@@ -515,9 +498,7 @@ def pushed(run, weights):
 
 def forward_over_reverse(run, weights):
     with tf.autodiff.ForwardAccumulator(weights, tf.ones([8, 4])) as accumulator:
-        with tf.GradientTape() as tape:
-            y = tf.reduce_sum(run())
-        slope = tape.gradient(y, weights)
+        slope = gradient_of(lambda: tf.reduce_sum(run()), weights)
     return slope, accumulator.jvp(slope)
 
 

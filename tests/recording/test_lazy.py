@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import in_threads
+from tests.comparisons import gradient_of, in_threads, value_and_gradient
 from tf_pfor._tf import _eager_ops
 from tf_pfor.recording.compiled import Compiled
 
@@ -462,15 +462,13 @@ def test_tapes_inside_around_and_across():
             loss = forward()
         loss = loss * 2.0
     equal(tape.gradient(loss, v), expected * 2.0)
-    with tf.GradientTape() as tape:
-        loss = tf_pfor.lazy(forward)() * 2.0
-    equal(tape.gradient(loss, v), expected * 2.0)
+    equal(gradient_of(lambda: tf_pfor.lazy(forward)() * 2.0, v), expected * 2.0)
     with tf_pfor.lazy():
         w = v * 1.0
-    with tf.GradientTape() as tape:
-        tape.watch(w)
-        loss = tf.reduce_sum(tf.function(lambda a: a * a)(w)) + tf.reduce_sum(w)
-    equal(tape.gradient(loss, w), 2.0 * v + 1.0)
+    equal(
+        gradient_of(lambda: tf.reduce_sum(tf.function(lambda a: a * a)(w)) + tf.reduce_sum(w), w),
+        2.0 * v + 1.0,
+    )
 
 
 def test_more_derivatives():
@@ -478,10 +476,7 @@ def test_more_derivatives():
         found = []
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(X)
-            with tf.GradientTape() as inner:
-                inner.watch(X)
-                y = tf.reduce_sum(tf.tanh(X) * X)
-            slope = inner.gradient(y, X)
+            y, slope = value_and_gradient(lambda: tf.reduce_sum(tf.tanh(X) * X), X)
         found.append(tape.gradient(slope, X))
         found.append(tape.jacobian(slope, X))
         found.append(tape.gradient(y, X))
@@ -517,9 +512,7 @@ def loop(steps, jit):
     v, m = tf.Variable([3.0, -2.0]), tf.Variable([0.0, 0.0])
     with tf_pfor.lazy(jit_compile=jit):
         for k in range(steps):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum((v - 1.0) ** 2)
-            m.assign(0.9 * m + tape.gradient(loss, v))
+            m.assign(0.9 * m + gradient_of(lambda: tf.reduce_sum((v - 1.0) ** 2), v))
             v.assign_sub(m * (0.1 / (1 + k)))
             tf_pfor.mark_step()
     return v.numpy()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.comparisons import gradient_of
 from tf_pfor import lazy, mark_step
 
 SIZE = 3
@@ -24,10 +25,7 @@ class World:
 
 
 def slope(world, a):
-    with tf.GradientTape() as tape:
-        tape.watch(a)
-        y = tf.reduce_sum(tf.tanh(tf.linalg.matvec(world.matrix, a)) ** 2)
-    return tape.gradient(y, a)
+    return gradient_of(lambda: tf.reduce_sum(tf.tanh(tf.linalg.matvec(world.matrix, a)) ** 2), a)
 
 
 def slopes_of_variables(world, a):
@@ -38,16 +36,11 @@ def slopes_of_variables(world, a):
 
 
 def second(world, a):
-    with tf.GradientTape() as outer:
-        outer.watch(a)
-        b = slope(world, a)
-    return outer.gradient(b, a)
+    return gradient_of(lambda: slope(world, a), a)
 
 
 def gathered(world, a):
-    with tf.GradientTape() as tape:
-        y = tf.reduce_sum(tf.gather(world.matrix, [0, 2, 0]) * a)
-    found = tape.gradient(y, world.matrix)
+    found = gradient_of(lambda: tf.reduce_sum(tf.gather(world.matrix, [0, 2, 0]) * a), world.matrix)
     assert isinstance(found, tf.IndexedSlices)
     return found.values[1]
 
@@ -93,10 +86,7 @@ def clipped(x):
 
 
 def of_clipped(world, a):
-    with tf.GradientTape() as tape:
-        tape.watch(a)
-        y = tf.reduce_sum(clipped(a) * a)
-    return tape.gradient(y, a)
+    return gradient_of(lambda: tf.reduce_sum(clipped(a) * a), a)
 
 
 def drawn(world, a):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests import comparisons
+from tests.comparisons import value_and_gradient
 
 assert_close = functools.partial(comparisons.assert_close, rtol=2e-5, atol=2e-6)  # of float32
 SIZE = 4
@@ -368,9 +369,7 @@ class TreeLSTM:
         """The losses while Adam trains the model."""
         optimizer, seen = tf.keras.optimizers.Adam(0.05), []
         for _ in range(steps):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(losses())
-            gradients = tape.gradient(loss, self.weights.all)
+            loss, gradients = value_and_gradient(lambda: tf.reduce_mean(losses()), self.weights.all)
             # Keras squares rows of an index on their own, and batched() has added some of them.
             gradients = [tf.convert_to_tensor(g) for g in gradients]
             optimizer.apply_gradients(zip(gradients, self.weights.all))

@@ -116,10 +116,7 @@ def test_nothing_stays_alive():
     class Example:
         pass
 
-    def fn(example):
-        return tf.reduce_sum(example.x) * 2.0
-
-    batch = tf_pfor.batched(fn)
+    batch = tf_pfor.batched(lambda example: tf.reduce_sum(example.x) * 2.0)
     example = Example()
     example.x = tf.random.normal([3])
     alive = weakref.ref(example)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests import comparisons
+from tests.comparisons import gradient_of, value_and_gradient
 
 assert_close = functools.partial(comparisons.assert_close, rtol=1e-4, atol=1e-4)  # of float32
 SIZE, PROGRAMS = 3, 10
@@ -29,16 +30,11 @@ as_cell, as_function = tf_pfor.cell(mixed), tf.function(mixed)
 
 def slope(a, f):
     """The gradient of ``f`` at ``a``, by a tape inside."""
-    with tf.GradientTape() as tape:
-        tape.watch(a)
-        y = tf.reduce_sum(f(a) ** 2)
-    return tape.gradient(y, a)
+    return gradient_of(lambda: tf.reduce_sum(f(a) ** 2), a)
 
 
 def slope_of_matrix(a):
-    with tf.GradientTape() as tape:
-        y = tf.reduce_sum(product(a) * a)
-    return tape.gradient(y, MATRIX)[0]
+    return gradient_of(lambda: tf.reduce_sum(product(a) * a), MATRIX)[0]
 
 
 def halved(a):
@@ -108,9 +104,7 @@ def test_random_programs(seed):
     variables = [MATRIX, TABLE, SCALE]
 
     def derivative(rows):
-        with tf.GradientTape() as tape:
-            y = rows()
-        found = tape.gradient(y, variables, unconnected_gradients="zero")
+        y, found = value_and_gradient(rows, variables, unconnected_gradients="zero")
         return y, *map(tf.convert_to_tensor, found)
 
     batch = BATCHED["depth" if seed % 2 else "agenda"]

@@ -1,11 +1,11 @@
 """Sparse matrices times dense ones, where rows have matrices of different sizes."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import of_unknown_n
+from tests.arrays.own_rows import parts
+from tests.comparisons import compare_around, compare_rows, strict_map
 
 LENGTHS = [2, 3, 1, 4]
 TABLE = tf.random.stateless_normal([5, 4], [1, 2])
@@ -36,50 +36,24 @@ _PRODUCTS = {
         lambda r: tf.sparse.sparse_dense_matmul(SHARED, r, adjoint_b=True),
         WIDE,
     ),
-    "graphs": (lambda a: product(a[0].to_tensor(), a[1]), (SQUARE, WIDE)),
+    "graphs": (lambda a, b: product(a.to_tensor(), b), (SQUARE, WIDE)),
     "a prefix": (lambda k: product(TABLE[:k], tf.transpose(TABLE)), COUNTS),
     "an adjacency": (lambda k: tf.sparse.sparse_dense_matmul(reversal(k), TABLE[:k]), COUNTS),
 }
 
 
-def rows_of(elems):
-    n = tf.nest.flatten(elems)[0].shape[0]
-    return [tf.nest.map_structure(lambda t: t[i], elems) for i in range(n)]  # noqa: B023
-
-
 @pytest.mark.parametrize("kind", ["eager", "unknown n", "no rows"])
 @pytest.mark.parametrize("name", _PRODUCTS)
 def test_products(name, kind):
-    body, elems = _PRODUCTS[name]
-    run = lambda x: tf_pfor.vectorized_map(body, x, fallback="error")  # noqa: E731
-    if kind == "no rows":
-        assert run(tf.nest.map_structure(lambda t: t[:0], elems)).shape[0] == 0
-        return
-    if kind == "unknown n":
-        specs = [tf.nest.map_structure(of_unknown_n, elems)]
-        run = tf.function(run, input_signature=specs, autograph=False)
-    found = run(elems)
-    for i, row in enumerate(rows_of(elems)):
-        want = body(row)
-        one = found[i].to_tensor() if isinstance(found[i], tf.RaggedTensor) else found[i]
-        np.testing.assert_allclose(tf.reshape(one, [-1]), tf.reshape(want, [-1]), rtol=1e-4)
+    body, rows = _PRODUCTS[name]
+    args = [x[: 0 if kind == "no rows" else None] for x in parts(rows)]
+    compare_rows(body, *args, unknown=kind == "unknown n", rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("name", ["rows", "rows and columns", "what is summed over", "graphs"])
 def test_gradients(name):
-    body, elems = _PRODUCTS[name]
-    (leaf, *_) = tf.nest.flatten(elems)
-
-    def gradient(run):
-        with tf.GradientTape() as tape:
-            tape.watch(leaf.flat_values)
-            made = [getattr(y, "flat_values", y) for y in run(elems)]
-            total = tf.add_n([tf.reduce_sum(y * y) for y in made])
-        return tf.convert_to_tensor(tape.gradient(total, leaf.flat_values))
-
-    found = gradient(lambda x: [tf_pfor.vectorized_map(body, x, fallback="error")])
-    want = gradient(lambda x: [body(row) for row in rows_of(x)])
-    np.testing.assert_allclose(found, want, rtol=1e-3, atol=1e-4)
+    body, rows = _PRODUCTS[name]
+    compare_around(body, *parts(rows), rtol=1e-3, atol=1e-4)
 
 
 def test_matrices_that_do_not_fit_are_an_error():
@@ -94,4 +68,4 @@ def test_an_entry_outside_of_the_matrix_of_its_row_is_an_error():
         return tf.sparse.sparse_dense_matmul(a, TABLE[:k])
 
     with pytest.raises(tf.errors.InvalidArgumentError):
-        tf_pfor.vectorized_map(body, tf.constant([2, 3, 4]), fallback="error")
+        strict_map(body, tf.constant([2, 3, 4]))

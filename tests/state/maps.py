@@ -1,10 +1,11 @@
 """Helpers that the tests of state share: a batch, maps in three settings, variables."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import of_unknown_n
+from tests.comparisons import of_unknown_n, strict_map
 from tf_pfor import NotVectorizableError
 
 X = tf.constant([1.0, 2.0, 4.0])
@@ -16,7 +17,7 @@ def mapped(request):
 
     def run(body, elems=X):
         def call(rows):
-            return tf_pfor.vectorized_map(body, rows, fallback_to_while_loop=False)
+            return strict_map(body, rows)
 
         if request.param == "eager":
             return call(elems)
@@ -29,6 +30,18 @@ def mapped(request):
 
 def var(value, **options):
     return tf.Variable(value, **options)
+
+
+def check_as_the_loop(mapped, body, *starts, elems=X, rtol=1e-5):
+    """``body(*variables, *row)`` gives what a loop gives, and leaves the same variables."""
+    mine, theirs = ([var(start) for start in starts] for _ in range(2))
+    is_pair = isinstance(elems, tuple)
+    found = mapped(lambda e: body(*mine, *(e if is_pair else (e,))), elems)
+    rows = zip(*map(tf.unstack, elems if is_pair else (elems,)))
+    expected = [tf.broadcast_to(body(*theirs, *row), found.shape[1:]) for row in rows]
+    np.testing.assert_allclose(found, expected, rtol=rtol)
+    for v, w in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(v, w, rtol=rtol)
 
 
 def refused(body, *texts):

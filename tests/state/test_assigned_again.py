@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import strict_map
 
 XS = tf.constant([3, 1, 4, 1, 5])
 
@@ -65,7 +66,7 @@ def test_as_the_loop(body, n, dtype, site):
     inner = tf.function(lambda x: body(v, x)) if site == "inner function" else lambda x: body(v, x)
 
     def run(rows):
-        return tf_pfor.vectorized_map(inner, rows, fallback_to_while_loop=False)
+        return strict_map(inner, rows)
 
     if site == "unknown":
         run = tf.function(run, input_signature=[tf.TensorSpec([None], dtype)])

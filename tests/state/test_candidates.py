@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
+from tests.comparisons import strict_map
 
 r = tf.random
 UNIGRAMS = [float(i + 1) for i in range(18)]
@@ -27,17 +27,13 @@ def seeded(request):
     tf.random.set_seed(None)
 
 
-def mapped(body, rows):
-    return tf_pfor.vectorized_map(body, rows, fallback_to_while_loop=False)
-
-
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_law(name):
     def body(x):
         return list(SAMPLERS[name](x))
 
     true = tf.fill([10000, 1, 1], np.int64(3))
-    found = [np.asarray(x) for x in mapped(body, true)]
+    found = [np.asarray(x) for x in strict_map(body, true)]
     one = tf.function(body)
     wanted = [np.stack(c) for c in zip(*[one(true[0]) for _ in range(2000)])]
     often = [np.bincount(s.ravel(), minlength=20) / len(s) for s in (found[0], wanted[0])]
@@ -55,12 +51,9 @@ def test_losses(loss):
     x, w = r.stateless_normal([6, 4, 8], [1, 2]), r.stateless_normal([50, 8], [3, 4])
     labels = r.stateless_uniform([6, 4, 1], [5, 6], 0, 50, tf.int64)
 
-    def body(row):
-        return loss(w, tf.zeros([50]), row[1], row[0], 10, 50)
-
     with tf.GradientTape() as tape:
         tape.watch(w)
-        found = mapped(body, (x, labels))
+        found = strict_map(lambda row: loss(w, tf.zeros([50]), row[1], row[0], 10, 50), (x, labels))
     gradient = tf.convert_to_tensor(tape.gradient(found, w))
     assert found.shape == [6, 4]
     assert np.isfinite(found).all()
@@ -68,7 +61,7 @@ def test_losses(loss):
     # all classes drawn: what is left of the loss is no chance
     full = [loss(w, tf.zeros([50]), labels[i], x[i], 50, 50, remove_accidental_hits=True)
             for i in range(6)]  # fmt: skip
-    again = mapped(
+    again = strict_map(
         lambda row: loss(w, tf.zeros([50]), row[1], row[0], 50, 50, remove_accidental_hits=True),
         (x, labels),
     )
@@ -83,7 +76,7 @@ def test_accidental_hits_of_own_candidates():
     def body(row):
         return list(tf.nn.compute_accidental_hits(row[0], row[1], 2))
 
-    found = mapped(body, (true, drawn))
+    found = strict_map(body, (true, drawn))
     for i in range(5):
         for got, want in zip(found, body((true[i], drawn[i]))):
             np.testing.assert_array_equal(got[i], want)
@@ -96,7 +89,7 @@ def test_log_uniform_counts_of_draws_with_repetition():
     def body(x):
         return list(SAMPLERS["with repetition"](x))
 
-    sampled, of_true, of_sampled = mapped(body, true)
+    sampled, of_true, of_sampled = strict_map(body, true)
     chance = {x: body(tf.constant([[x]], tf.int64))[1].numpy() for x in range(20)}
     np.testing.assert_allclose(of_true, [chance[x] for x in (0, 3, 19)], rtol=1e-5)
     wanted = np.vectorize(lambda x: chance[x].item())(sampled)

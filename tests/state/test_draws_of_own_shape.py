@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
+from tests.comparisons import strict_map
 
 NUMBERS = tf.constant([3, 0, 5, 1])
 SEED = [1, 2]
@@ -26,7 +26,7 @@ def dense(row):
 
 @pytest.mark.parametrize("name", DRAWS)
 def test_rows_are_those_of_a_loop(name):
-    found = tf_pfor.vectorized_map(DRAWS[name], NUMBERS, fallback="error")
+    found = strict_map(DRAWS[name], NUMBERS)
     for got, k in zip(found, NUMBERS, strict=True):
         wanted = DRAWS[name](k).numpy()
         got = np.reshape(dense(got), wanted.shape)  # a RaggedTensor of no columns has none
@@ -45,6 +45,6 @@ def test_gradients_of_joined_parts(axis):
             y = tf.reduce_sum(tf.concat([x[:k], other**2, x[:k]], axis) ** 3)
         return tape.gradient(y, x)
 
-    found = tf_pfor.vectorized_map(gradient, NUMBERS, fallback="error")
+    found = strict_map(gradient, NUMBERS)
     for got, k in zip(found, NUMBERS, strict=True):
         np.testing.assert_allclose(got, gradient(k), rtol=1e-5)

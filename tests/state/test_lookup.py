@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import strict_map
 from tf_pfor.core.errors import UnsupportedStateError
 
 LOOPS = ("While", "StatelessWhile", "MapDefun")
@@ -48,9 +49,7 @@ def _mapped(body, *elems):
 
     @tf.function
     def run(*elems):
-        return tf_pfor.vectorized_map(
-            lambda given: body(*given), elems, fallback_to_while_loop=False
-        )
+        return strict_map(lambda given: body(*given), elems)
 
     graph = run.get_concrete_function(*elems).graph
     assert not [op for op in graph.get_operations() if op.type in LOOPS]
@@ -202,9 +201,7 @@ def test_dense_tables_take_several_keys(name, n, mode):
     for row in rows:
         expected.remove(row[1:2])
     spec = tf.TensorSpec([None, *shape], tf.int64)
-    mapped = MODES[mode](
-        lambda k: tf_pfor.vectorized_map(body, k, fallback_to_while_loop=False), spec
-    )
+    mapped = MODES[mode](lambda k: strict_map(body, k), spec)
     made = mapped(keys)
     assert made.shape == [n, 3, *([2] if name == "vectors" else [])]
     for i, row in enumerate(rows):

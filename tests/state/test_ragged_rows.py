@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import of_unknown_n
+from tests.comparisons import of_unknown_n, strict_map
 from tests.state.maps import var
 
 LENGTHS = [2, 1, 0, 3]
@@ -123,7 +123,7 @@ def test_a_print_of_rows_shows_each_row(capfd):
         tf.print("row", r, summarize=-1)
         return tf.reduce_sum(r)
 
-    tf_pfor.vectorized_map(body, ROWS, fallback="error")
+    strict_map(body, ROWS)
     assert "[[1.000000, 2.000000], [3.000000], [], [5.000000" in capfd.readouterr().err
 
 
@@ -156,7 +156,7 @@ def test_scatters_of_rows_of_vectors():
         variable.scatter_nd_add(r[:, None], 2 * updates)
         return tf.size(r)
 
-    tf_pfor.vectorized_map(lambda r: updated(v, r), PLACES, fallback="error")
+    strict_map(lambda r: updated(v, r), PLACES)
     for r in rows_of(PLACES):
         updated(w, r)
     np.testing.assert_allclose(v, w)
@@ -169,8 +169,8 @@ def test_a_scatter_of_rows_without_elements_or_without_rows():
         v.scatter_add(tf.IndexedSlices(tf.ones_like(r, tf.float32), r))
         return tf.size(r)
 
-    tf_pfor.vectorized_map(body, PLACES[:0], fallback="error")
-    tf_pfor.vectorized_map(body, PLACES[2:3], fallback="error")
+    strict_map(body, PLACES[:0])
+    strict_map(body, PLACES[2:3])
     np.testing.assert_allclose(v, [1, 1, 1, 1])
 
 
@@ -216,10 +216,7 @@ def test_a_row_is_shuffled_by_its_seed(mapped):
 def test_an_inner_map_over_a_row_draws_as_loops_do():
     a, b = (tf.random.Generator.from_seed(3) for _ in range(2))
 
-    def body(r):
-        return tf_pfor.vectorized_map(lambda e: e + a.normal([2]), r)
-
-    found = tf_pfor.vectorized_map(body, ROWS, fallback="error")
+    found = strict_map(lambda r: tf_pfor.vectorized_map(lambda e: e + a.normal([2]), r), ROWS)
     want = [[(e + b.normal([2])).numpy().tolist() for e in r] for r in rows_of(ROWS)]
     for got, one in zip(found.to_list(), want):
         np.testing.assert_allclose(got, one, rtol=1e-5)

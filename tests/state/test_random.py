@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import strict_map
 from tf_pfor import NotVectorizableError
 from tf_pfor.converters.state import _normal
 from tf_pfor.converters.state import _philox as philox
@@ -115,7 +116,7 @@ def test_an_invariant_seed_is_one_draw():
 
 def test_an_unknown_number_of_seeds():
     draw = tf.function(
-        lambda s: tf_pfor.vectorized_map(DRAWS["uniform"], s, fallback_to_while_loop=False),
+        lambda s: strict_map(DRAWS["uniform"], s),
         input_signature=[tf.TensorSpec([None, 2], tf.int32)],
         autograph=False,
     )

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of, strict_map
 from tf_pfor import NotVectorizableError
 
 ROWS = tf.constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [2.0, 2.0, 2.0]])
@@ -118,7 +119,7 @@ MAPS = {
 @pytest.mark.parametrize("name", sorted(BODIES))
 def test_the_same_numbers_for_all(name):
     expected, state = _drawn_once(BODIES[name], ROWS)
-    found = tf_pfor.vectorized_map(BODIES[name], ROWS, randomness="same", fallback="error")
+    found = strict_map(BODIES[name], ROWS, randomness="same")
     np.testing.assert_allclose(found, expected, 1e-6)
     assert STATE.now() == state
 
@@ -185,15 +186,10 @@ def test_gradients_of_the_same_mask():
     expected = []
     for x in ROWS:
         STATE.reset()
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(_dropout(x) ** 2)
-        expected.append(tape.gradient(y, x))
+        expected.append(gradient_of(lambda x=x: _dropout(x) ** 2, x))
     STATE.reset()
-    with tf.GradientTape() as tape:
-        tape.watch(ROWS)
-        y = tf_pfor.vectorized_map(lambda x: _dropout(x) ** 2, ROWS, randomness="same")
-    np.testing.assert_allclose(tape.gradient(y, ROWS), expected, 1e-6)
+    run = lambda x: tf_pfor.vectorized_map(lambda x: _dropout(x) ** 2, x, randomness="same")  # noqa: E731
+    np.testing.assert_allclose(gradient_of(lambda: run(ROWS), ROWS), expected, 1e-6)
 
 
 def test_variables_that_are_no_seeds_are_updated_by_each_row():

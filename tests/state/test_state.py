@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.state.maps import X, mapped, refused, var  # noqa: F401  (mapped is a fixture)
+from tests.state.maps import X, check_as_the_loop, mapped, refused, var  # noqa: F401  (mapped is a fixture)
 from tf_pfor import NotVectorizableError
 from tf_pfor.core.errors import UnsupportedStateError
 
@@ -167,27 +167,15 @@ def _product(v, x):
     return old
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        _legacy_average,
-        _product,
-        _average,
-        _counter,
-        _difference,
-        _growth,
-        _matrix,
-        _nonlinear,
-        _own_factor,
-    ],
-)
+BODIES = [
+    _legacy_average, _product, _average, _counter, _difference, _growth, _matrix, _nonlinear,
+    _own_factor,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", BODIES)
 def test_read_modify_write(mapped, body):
-    start = [3.0, -1.0]
-    v, w = var(start), var(start)
-    found = mapped(lambda x: body(v, x))
-    expected = np.stack([body(w, x).numpy() * np.ones(found.shape[1:]) for x in X])
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    np.testing.assert_allclose(v, w, rtol=1e-5)
+    check_as_the_loop(mapped, body, [3.0, -1.0])
 
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64, tf.uint32, tf.uint8])
@@ -233,11 +221,7 @@ def test_two_variables_that_need_each_other(mapped):
         w.assign(b - a * x)
         return a + b
 
-    v, w, v2, w2 = var(1.0), var(2.0), var(1.0), var(2.0)
-    found = mapped(lambda x: body(v, w, x))
-    expected = [body(v2, w2, x).numpy() for x in X]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    np.testing.assert_allclose([v, w], [v2, w2], rtol=1e-5)
+    check_as_the_loop(mapped, body, 1.0, 2.0)
 
 
 def test_a_variable_that_follows_another(mapped):
@@ -247,10 +231,7 @@ def test_a_variable_that_follows_another(mapped):
         w.assign(w * 2.0 + a)
         return a
 
-    v, w, v2, w2 = var(1.0), var(2.0), var(1.0), var(2.0)
-    found = mapped(lambda x: body(v, w, x))
-    np.testing.assert_allclose(found, [body(v2, w2, x).numpy() for x in X], rtol=1e-5)
-    np.testing.assert_allclose([v, w], [v2, w2], rtol=1e-5)
+    check_as_the_loop(mapped, body, 1.0, 2.0)
 
 
 def test_only_the_active_rows_update(mapped):
@@ -260,11 +241,7 @@ def test_only_the_active_rows_update(mapped):
             w.assign_add(1.0)
         return x
 
-    v, w, v2, w2 = var(1.0), var(0.0), var(1.0), var(0.0)
-    mapped(lambda x: body(v, w, x))
-    for x in X:
-        body(v2, w2, x)
-    np.testing.assert_allclose([v, w], [v2, w2])
+    check_as_the_loop(mapped, body, 1.0, 0.0, rtol=1e-7)
 
 
 def test_updates_in_a_while_loop(mapped):

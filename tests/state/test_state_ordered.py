@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close
+from tests.comparisons import assert_close, strict_map
 from tests.state.maps import X, var
 from tf_pfor import NotVectorizableError
 
@@ -28,7 +28,7 @@ def _as_the_loop(make, rows=X, rtol=1e-5):
         np.testing.assert_allclose(_value(p), _value(q), rtol=rtol)
     before = [_value(v) for v in untouched]
     with pytest.raises(NotVectorizableError, match="the fallback loop is off"):
-        tf_pfor.vectorized_map(c, rows, fallback_to_while_loop=False)
+        strict_map(c, rows)
     for v, old in zip(untouched, before):
         np.testing.assert_array_equal(_value(v), old)
 
@@ -84,7 +84,7 @@ def test_gradient_descent_needs_no_fallback():
 
     (a, mine), (b, theirs) = run(), run()
     rows = tf.random.stateless_normal([4, 3], [1, 2])
-    found = tf_pfor.vectorized_map(a, rows, fallback_to_while_loop=False)
+    found = strict_map(a, rows)
     one = tf.function(b)
     np.testing.assert_allclose(found, [one(x) for x in rows], rtol=1e-5)
     for p, q in zip(mine, theirs):

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.state.maps import X, mapped, refused, var  # noqa: F401  (mapped is a fixture)
+from tests.state.maps import X, check_as_the_loop, mapped, refused, var  # noqa: F401  (mapped is a fixture)
 
 I = tf.constant([0, 2, 2])  # noqa: E741
 
@@ -19,11 +19,7 @@ def test_scatters_are_those_of_the_loop(mapped, name, varies):
         getattr(v, f"scatter_{name}")(tf.IndexedSlices([x, 2.0 * x], [i, 0]))
         return x
 
-    v, w = var([8.0, 8.0, 8.0]), var([8.0, 8.0, 8.0])
-    mapped(lambda e: body(v, *e), (I, X))
-    for i, x in zip(I, X):
-        body(w, i, x)
-    np.testing.assert_allclose(v, w, rtol=1e-6)
+    check_as_the_loop(mapped, body, [8.0, 8.0, 8.0], elems=(I, X), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["add", "max", "min", "sub"])
@@ -35,11 +31,7 @@ def test_scatters_of_slices_are_those_of_the_loop(mapped, name, varies):
         getattr(v, f"scatter_nd_{name}")([[i, 0], [2, 1]], [x, 2.0 * x])
         return x
 
-    v, w = var(tf.ones([3, 2])), var(tf.ones([3, 2]))
-    mapped(lambda e: body(v, *e), (I, X))
-    for i, x in zip(I, X):
-        body(w, i, x)
-    np.testing.assert_allclose(v, w, rtol=1e-6)
+    check_as_the_loop(mapped, body, tf.ones([3, 2]), elems=(I, X), rtol=1e-6)
 
 
 def test_scatter_update(mapped):

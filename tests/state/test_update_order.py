@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import strict_map
 
 NUMBER, TABLE = tf.Variable(0.0), tf.Variable(tf.zeros([3]))
 
@@ -133,7 +134,7 @@ def test_one_value_in_a_branch_or_in_all_trips_is_vectorized():
 
     NUMBER.assign(0.0)
     TABLE.assign(tf.zeros([3]))
-    tf_pfor.vectorized_map(body, tf.constant([-1.0, 1.0, 0.5]), fallback="error")
+    strict_map(body, tf.constant([-1.0, 1.0, 0.5]))
     assert NUMBER.numpy() == 1.0
-    tf_pfor.vectorized_map(of_fixed_elements, tf.constant([-1.0, 1.0]), fallback="error")
+    strict_map(of_fixed_elements, tf.constant([-1.0, 1.0]))
     assert TABLE.numpy().tolist() == [1.0, 3.0, 2.0]

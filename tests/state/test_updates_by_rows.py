@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import of_unknown_n
+from tests.comparisons import of_unknown_n, strict_map, value_and_gradient
 from tests.state.maps import var
 
 ROWS = tf.ragged.constant([[1.0, 2.0, 3.0], [4.0], [0.5, -1.0]])
@@ -155,7 +155,7 @@ def test_an_unknown_number_of_rows(name, n):
 
     @tf.function(input_signature=[of_unknown_n(ROWS)])
     def run(rows):
-        return tf_pfor.vectorized_map(mine, rows, fallback="error")
+        return strict_map(mine, rows)
 
     found = tf.nest.flatten(run(ROWS[:n]))[0]
     assert found.shape[0] == n
@@ -259,10 +259,7 @@ def _descent_through_a_loop():
         return s
 
     def body(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = (model(x) - 0.3) ** 2
-        by_v, by_x = tape.gradient(loss, [v, x])
+        loss, (by_v, by_x) = value_and_gradient(lambda: (model(x) - 0.3) ** 2, [v, x])
         v.assign_sub(0.1 * by_v)
         return loss, by_x
 
@@ -298,9 +295,7 @@ def _recurrent_function():
         return s
 
     def body(x):
-        with tf.GradientTape() as tape:
-            loss = (model(x) - 0.3) ** 2
-        return loss, tape.gradient(loss, w)
+        return value_and_gradient(lambda: (model(x) - 0.3) ** 2, w)
 
     return body, [v, count]
 

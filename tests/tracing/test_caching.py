@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import in_threads
+from tests.comparisons import gradient_of, in_threads
 from tests.tracing.counts import counts
 from tf_pfor.core.registry import REGISTRY
 
@@ -163,10 +163,7 @@ def test_one_tensor_in_two_places_stays_one():
         both = [w]
 
         def f(x):
-            with tf.GradientTape() as tape:
-                tape.watch(w)
-                y = tf.reduce_sum(both[0] * x)
-            return tape.gradient(y, w)
+            return gradient_of(lambda: tf.reduce_sum(both[0] * x), w)
 
         same(each(f, X), X)
     assert counts() == (1, 1, 0)
@@ -468,17 +465,11 @@ def test_threads_that_record_one_trace():
         return tf.while_loop(lambda t, _: t < e[1], lambda t, s: (t + 1, tf.sin(s)), (0, e[0]))[1]
 
     def gradient():
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf_pfor.vectorized_map(one, (x, k))
-        return tape.gradient(y, x).numpy()
+        return gradient_of(lambda: tf_pfor.vectorized_map(one, (x, k)), x).numpy()
 
     tf_pfor.vectorized_map(one, (x, k))  # one trace, that no tape has seen
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         found = [f.result() for f in [pool.submit(gradient) for _ in range(6)]]
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        rows = tf.stack([one((x[i], k[i])) for i in range(4)])
-    expected = tape.gradient(rows, x)
+    expected = gradient_of(lambda: tf.stack([one((x[i], k[i])) for i in range(4)]), x)
     for f in found:
         np.testing.assert_allclose(f, expected, 1e-5)

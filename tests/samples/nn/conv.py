@@ -53,99 +53,47 @@ def attributes(padding="SAME", strides=(1, 1), dilations=(1, 1), explicit=(), nc
     return found
 
 
-def conv2d(label, image, kernel, dtype=np.float32, nchw=False, names="", options=None, **case):
-    """A convolution and its two gradients; ``names`` picks some of them."""
-    options = {**OPS, **LONG, **(options or {})}
-    attrs = attributes(nchw=nchw, **case)
-    spec = tf.function(lambda x, f: raw.Conv2D(input=x, filter=f, **attrs)).get_concrete_function(
+def _three(op_type, suffixes, image, kernel, dtype, attrs, label, options):
+    """A convolution and its gradients by the image and by the filter."""
+    forward, by_image, by_filter = (getattr(raw, op_type + s) for s in ("", *suffixes))
+    spec = tf.function(lambda x, f: forward(input=x, filter=f, **attrs)).get_concrete_function(
         tf.TensorSpec(image, dtype), tf.TensorSpec(kernel, dtype)
     )
     y = tuple(spec.outputs[0].shape.as_list())
     x, f, dy = normal(*image, dtype=dtype), normal(*kernel, dtype=dtype), normal(*y, dtype=dtype)
-    made = [
-        sample(
-            "Conv2D", lambda x, f: raw.Conv2D(input=x, filter=f, **attrs), x, f, label=label,
-            **options,
-        ),
-        sample(
-            "Conv2DBackpropInput",
-            lambda f, dy: raw.Conv2DBackpropInput(
-                input_sizes=image, filter=f, out_backprop=dy, **attrs
-            ),
-            f, dy, label=label, **options,
-        ),
-        sample(
-            "Conv2DBackpropFilter",
-            lambda x, dy: raw.Conv2DBackpropFilter(
-                input=x, filter_sizes=kernel, out_backprop=dy, **attrs
-            ),
-            x, dy, label=label, **options,
-        ),
-    ]  # fmt: skip
+
+    def of_image(f, dy):
+        return by_image(input_sizes=image, filter=f, out_backprop=dy, **attrs)
+
+    def of_filter(x, dy):
+        return by_filter(input=x, filter_sizes=kernel, out_backprop=dy, **attrs)
+
+    options = {"label": label, **LONG, **options}
+    return [
+        sample(op_type, lambda x, f: forward(input=x, filter=f, **attrs), x, f, **options),
+        sample(op_type + suffixes[0], of_image, f, dy, **options),
+        sample(op_type + suffixes[1], of_filter, x, dy, **options),
+    ]
+
+
+def conv2d(label, image, kernel, dtype=np.float32, nchw=False, names="", options=None, **case):
+    """A convolution and its two gradients; ``names`` picks some of them."""
+    of = ("Conv2D", ("BackpropInput", "BackpropFilter"), image, kernel, dtype)
+    made = _three(*of, attributes(nchw=nchw, **case), label, {**OPS, **(options or {})})
     return [s for s in made if not names or s.op_type in names.split()]
 
 
 def depthwise(label, image, kernel, dtype=np.float32, options=None, **case):
     """A depthwise convolution and its two gradients."""
-    options = {**LONG, **(options or {})}
-    attrs = attributes(**case)
-    spec = tf.function(
-        lambda x, f: raw.DepthwiseConv2dNative(input=x, filter=f, **attrs)
-    ).get_concrete_function(tf.TensorSpec(image, dtype), tf.TensorSpec(kernel, dtype))
-    y = tuple(spec.outputs[0].shape.as_list())
-    x, f, dy = normal(*image, dtype=dtype), normal(*kernel, dtype=dtype), normal(*y, dtype=dtype)
-    return [
-        sample(
-            "DepthwiseConv2dNative",
-            lambda x, f: raw.DepthwiseConv2dNative(input=x, filter=f, **attrs), x, f, label=label,
-            **options,
-        ),
-        sample(
-            "DepthwiseConv2dNativeBackpropInput",
-            lambda f, dy: raw.DepthwiseConv2dNativeBackpropInput(
-                input_sizes=image, filter=f, out_backprop=dy, **attrs
-            ),
-            f, dy, label=label, **options,
-        ),
-        sample(
-            "DepthwiseConv2dNativeBackpropFilter",
-            lambda x, dy: raw.DepthwiseConv2dNativeBackpropFilter(
-                input=x, filter_sizes=kernel, out_backprop=dy, **attrs
-            ),
-            x, dy, label=label, **options,
-        ),
-    ]  # fmt: skip
+    of = ("DepthwiseConv2dNative", ("BackpropInput", "BackpropFilter"), image, kernel, dtype)
+    return _three(*of, attributes(**case), label, options or {})
 
 
 def conv3d(label, image, kernel, dtype=np.float32, strides=(1, 1, 1), padding="SAME", **options):
     """A convolution in space and its two gradients."""
-    options = {**OPS, **LONG, **options}
+    of = ("Conv3D", ("BackpropInputV2", "BackpropFilterV2"), image, kernel, dtype)
     attrs = {"strides": [1, *strides, 1], "padding": padding}
-    spec = tf.function(lambda x, f: raw.Conv3D(input=x, filter=f, **attrs)).get_concrete_function(
-        tf.TensorSpec(image, dtype), tf.TensorSpec(kernel, dtype)
-    )
-    y = tuple(spec.outputs[0].shape.as_list())
-    x, f, dy = normal(*image, dtype=dtype), normal(*kernel, dtype=dtype), normal(*y, dtype=dtype)
-    return [
-        sample(
-            "Conv3D", lambda x, f: raw.Conv3D(input=x, filter=f, **attrs), x, f, label=label,
-            **options,
-        ),
-        sample(
-            "Conv3DBackpropInputV2",
-            lambda f, dy: raw.Conv3DBackpropInputV2(
-                input_sizes=image, filter=f, out_backprop=dy, **attrs
-            ),
-            f, dy, label=label, **options,
-        ),
-        sample(
-            "Conv3DBackpropFilterV2",
-            lambda x, dy: raw.Conv3DBackpropFilterV2(
-                input=x, filter_sizes=kernel, out_backprop=dy, **attrs
-            ),
-            x, dy, label=label, **options,
-        ),
-    ]  # fmt: skip
+    return _three(*of, attrs, label, {**OPS, **options})
 
 
 SAMPLES = [
