@@ -388,3 +388,18 @@ def test_variables_that_trips_change():
     fast = tf_pfor.optimize(fn)
     np.testing.assert_allclose(fast(tf.constant(XS)), np.cumsum(XS[:, 0])[:, None] + XS, rtol=1e-4)
     assert "AssignAddVariableOp" in fast.report.kept[0].reason
+
+
+def test_a_step_that_grows():
+    """The rows 0, 1 and 3 are written: what trips add to the counter is not a constant."""
+
+    def fn(xs):
+        out = tf.TensorArray(tf.float32, 5, element_shape=[3])
+        i, step = tf.constant(0), tf.constant(1)
+        while i < 5:
+            out = out.write(i, xs[i])
+            i += step
+            step += 1
+        return out.stack()
+
+    assert "told by a counter" in held(fn, XS, vectorized=0, kept=1).kept[0].reason

@@ -220,8 +220,6 @@ class Analysis:
         tensor = source(tensor)
         place = self.place(tensor)
         if place is not None:
-            if place in self._fixed or not tensor.dtype.is_integer:
-                return None
             step = self._step(place, source(self.body.outputs[place]))
             return None if step is None else (Counter(self.inputs[place], step), 1, 0)
         op = tensor.op
