@@ -74,6 +74,13 @@ def test_the_block_is_near_the_budget():
     assert 100 // 20 < trips <= 100 // 10
 
 
+def test_costs_that_are_linear():
+    """The block is the largest one that fits."""
+    for n in (100, None):
+        assert memory.largest_block(n, lambda b: 7 + 3 * b, 100) == 31
+        assert memory.largest_block(n, lambda b: 5 * b, 400) == 80
+
+
 def test_costs_that_are_not_linear():
     for n in (100, None):
         found = memory.largest_block(n, lambda b: b * b, 400)

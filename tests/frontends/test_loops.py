@@ -388,3 +388,50 @@ def test_variables_that_trips_change():
     fast = tf_pfor.optimize(fn)
     np.testing.assert_allclose(fast(tf.constant(XS)), np.cumsum(XS[:, 0])[:, None] + XS, rtol=1e-4)
     assert "AssignAddVariableOp" in fast.report.kept[0].reason
+
+
+def test_a_step_that_grows():
+    """The rows 0, 1 and 3 are written: what trips add to the counter is not a constant."""
+
+    def fn(xs):
+        out = tf.TensorArray(tf.float32, 5, element_shape=[3])
+        i, step = tf.constant(0), tf.constant(1)
+        while i < 5:
+            out = out.write(i, xs[i])
+            i += step
+            step += 1
+        return out.stack()
+
+    assert "told by a counter" in held(fn, XS, vectorized=0, kept=1).kept[0].reason
+
+
+def test_indices_that_wrap_around():
+    """Two trips write one slice: the last one counts, for gradients too."""
+
+    def fn(xs):
+        narrow = tf.TensorArray(tf.float32, 129, element_shape=[3])
+        for i in tf.range(3):
+            narrow = narrow.write(tf.cast(tf.cast(i * 128, tf.uint8), tf.int32), xs[i])
+        wide = tf.TensorArray(tf.float32, 5, element_shape=[3])
+        for i in tf.range(5):
+            wide = wide.write(i * 2**16 * 2**16, xs[i])
+        return narrow.stack(), wide.stack()
+
+    for record in held(fn, XS, vectorized=0, kept=2).kept:
+        assert "told by a counter" in record.reason
+
+
+def test_counters_of_other_dtypes():
+    """A narrow counter wraps around, and a range has no unsigned numbers: the loop is kept."""
+
+    def fn(xs):
+        out = tf.TensorArray(tf.float32, 5)
+        narrow, unsigned = tf.constant(254, tf.uint8), tf.constant(9, tf.uint32)
+        for i in tf.range(5):
+            numbers = tf.cast(narrow, tf.float32), tf.cast(unsigned, tf.float32), 1.0
+            out = out.write(i, xs[i] * tf.stack(numbers))
+            narrow += tf.constant(1, tf.uint8)
+            unsigned -= tf.constant(1, tf.uint32)
+        return out.stack()
+
+    held(fn, XS, vectorized=0, kept=1)

@@ -324,7 +324,6 @@ class _Trace:
     )
 
     def __init__(self, call: EagerCall, walk: Walk, mode: int, shapes: Sequence[Shape]):
-        self.has_changed = False
         self._lock = threading.Lock()
 
         def build(*given: tf.Tensor) -> list[tf.Tensor]:

@@ -20,6 +20,7 @@ from tf_pfor.core.accesses import READS
 Outside = Callable[[tf.Tensor], tf.Tensor | None]
 """What an input of the loop is in the graph that the loop is to stand in; None if unknown."""
 
+_COUNTS = (tf.int32, tf.int64)  # narrower integers wrap around; a range has no unsigned ones
 _SLICE_OF_LIST = "TensorListSetItem"
 # Stateful ops that mean the same when all trips run at once.
 _HARMLESS = frozenset(
@@ -171,7 +172,7 @@ class Analysis:
 
     def _step(self, i: int, after: tf.Tensor) -> int | None:
         """The number that each trip adds to variable ``i``, if it is known and not 0."""
-        if after.op.type not in ("Add", "AddV2", "Sub") or not after.dtype.is_integer:
+        if after.op.type not in ("Add", "AddV2", "Sub") or after.dtype not in _COUNTS:
             return None
         if after.shape.rank != 0:
             return None
@@ -207,7 +208,7 @@ class Analysis:
         if item.dtype == tf.variant:
             raise Dependent(f"what is written{_at(op)} is a list or a ragged tensor")
         affine = self._affine(index)
-        if affine is None or affine[0].step * affine[1] == 0:
+        if affine is None or affine[0].step * affine[1] % 2**32 == 0:  # an index is an int32
             raise Dependent(
                 f"the slice that is written{_at(op)} is not told by a counter of the loop, so "
                 "that two trips might write the same one"
@@ -220,12 +221,10 @@ class Analysis:
         tensor = source(tensor)
         place = self.place(tensor)
         if place is not None:
-            if place in self._fixed or not tensor.dtype.is_integer:
-                return None
             step = self._step(place, source(self.body.outputs[place]))
             return None if step is None else (Counter(self.inputs[place], step), 1, 0)
         op = tensor.op
-        if op.type == "Cast" and tensor.dtype.is_integer:
+        if op.type == "Cast" and tensor.dtype in _COUNTS:
             return self._affine(op.inputs[0])
         if op.type not in ("Add", "AddV2", "Sub", "Mul") or not tensor.dtype.is_integer:
             return None
