@@ -6,6 +6,7 @@
 #   make test-all     all tests; SHARD=3/20 is the third of twenty shards
 #   make test-oldest  a smoke test on the oldest TensorFlow that we support
 #   make bench        the benchmarks
+#   make bench-compare OLD=old NEW=new  what got 10% worse or better: two folders of results, or files
 #   make lint         ruff (lint, format), plain English (tools/prose.py) and pyright
 #   make docs         the coverage page, a check of all links, and the site: docs/_build/html
 #   make release-check  builds wheel and sdist, and tries them in clean environments
@@ -27,7 +28,7 @@ SHARD ?=
 PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --maxfail 25
 SMOKE := tests/project/test_smoke.py tests/core/test_graphs.py
 
-.PHONY: bench demo docs help install lint release-check test test-all test-oldest
+.PHONY: bench bench-compare demo docs help install lint release-check test test-all test-oldest
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -60,6 +61,9 @@ test-oldest: $(OLDEST)
 
 bench: $(INSTALLED)
 	$(RUN) -m benchmarks
+
+bench-compare: $(INSTALLED)
+	$(RUN) -m benchmarks.compare "$(OLD)" "$(NEW)"
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

@@ -290,16 +290,15 @@ CASES: dict[str, Callable[[int], Case]] = {
 # ---------------------------------------------------------------------------
 
 
-def traced(case: Case) -> tuple[dict[str, Fn], dict[str, float], dict[str, str]]:
-    """Compiled contenders, the seconds that took, and the errors of those that fail."""
+def traced(case: Case) -> tuple[dict[str, Fn], dict[str, float]]:
+    """Compiled contenders, and the seconds that took; those that fail are not among them."""
     compiled: dict[str, Fn] = {}
-    failed: dict[str, str] = {}
     for name, fn in case.contenders.items():
         try:
             concrete = tf.function(fn, autograph=False).get_concrete_function(*case.data)
             concrete(*case.data)
         except Exception as why:
-            failed[name] = f"fails: {type(why).__name__}"
+            print(f"{name} fails: {type(why).__name__}")
             continue
         compiled[name] = lambda f=concrete: f(*case.data)
     rounds: dict[str, list[float]] = {name: [] for name in compiled}
@@ -309,7 +308,7 @@ def traced(case: Case) -> tuple[dict[str, Fn], dict[str, float], dict[str, str]]
             began = time.perf_counter()
             function.get_concrete_function(*case.data)
             times.append(time.perf_counter() - began)
-    return compiled, {name: statistics.median(times) for name, times in rounds.items()}, failed
+    return compiled, {name: statistics.median(times) for name, times in rounds.items()}
 
 
 def difference(found: list[tf.Tensor], truth: list[tf.Tensor]) -> float:
@@ -317,26 +316,21 @@ def difference(found: list[tf.Tensor], truth: list[tf.Tensor]) -> float:
     return max(float(tf.norm(a - b) / tf.norm(b)) for a, b in zip(found, truth))
 
 
-def run(name: str, batch: int, duration: float) -> list[list[str]]:
-    """The lines of one case."""
+def run(name: str, batch: int, duration: float) -> list[timing.Record]:
+    """The records of one case."""
     case, title = CASES[name](batch), f"{name} {batch or ''}".strip()
-    compiled, seconds, failed = traced(case)
+    compiled, seconds = traced(case)
     truth = tf.nest.flatten(compiled["loop"]())
     errors = {name: difference(tf.nest.flatten(fn()), truth) for name, fn in compiled.items()}
     assert max(errors.values()) < 1e-3, errors  # all contenders compute the same
     times = timing.interleaved(compiled, seconds=duration)
-    rows = []
-    for other in case.contenders:
-        if other == "tf_pfor":
-            continue
-        if other in failed:
-            rows.append([title, other, failed[other], "-", "-"])
-            continue
-        ratio = timing.ratio(times, "tf_pfor", other)
-        trace = seconds["tf_pfor"] / seconds[other]
-        error = f"{errors['tf_pfor']:.0e}"
-        rows.append([title, other, f"{ratio:.2f}", f"{trace:.2f}", error])
-    return rows
+    tracing = [
+        timing.record(title, "tracing", seconds["tf_pfor"] / seconds[other], other)
+        for other in compiled
+        if other != "tf_pfor"
+    ]
+    error = timing.record(title, "relative difference", errors["tf_pfor"], better=None)
+    return [*timing.records(title, times, case.contenders), *tracing, error]
 
 
 def main() -> None:
@@ -347,15 +341,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     given = parser.parse_args()
     warnings.simplefilter("ignore", tf_pfor.FallbackWarning)
-    rows: list[list[str]] = []
+    found: list[timing.Record] = []
     for name in given.only or CASES:
         for batch in [0] if "jacobian" in name else given.batch:
-            rows += run(name, batch, given.seconds)
-            print(f"{rows[-1][0]} done", flush=True)
-    head = ["case", "against", "tf_pfor's time to its", "tracing", "relative difference"]
-    print(timing.table(rows, head))
+            found += run(name, batch, given.seconds)
+            print(f"{found[-1]['workload']} done", flush=True)
+    print(timing.overview(found))
     if not given.only:
-        timing.save("derivatives", [dict(zip(head, row)) for row in rows])
+        timing.save("derivatives", found)
 
 
 if __name__ == "__main__":

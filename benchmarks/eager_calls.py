@@ -1,4 +1,4 @@
-"""Microseconds of an eager call: ours, a plain tf.function of the same graph, TensorFlow's own."""
+"""The time of an eager call: ours, a plain tf.function of the same graph, TensorFlow's own."""
 
 from __future__ import annotations
 
@@ -56,16 +56,15 @@ def main() -> None:
     x, k = tf.ones([8, 3]), tf.constant(2.0)
     MODEL = keras.Sequential([keras.layers.Dense(16, "relu") for _ in range(3)])
     MODEL(x)
-    rows, result = [], {}
+    found: list[timing.Record] = []
     for name, make in BODIES.items():
         runs = contenders(make, x, k)
         times = timing.interleaved(runs, seconds=options.seconds, least=20)
-        result[name] = {run: round(timing.milliseconds(times, run) * 1e3) for run in runs}
-        ratios = [timing.ratio(times, run, "tf.function") for run in runs]
-        rows.append([name, *(f"{t} ({r:.2f})" for t, r in zip(result[name].values(), ratios))])
-    print("Microseconds of a call, and the ratio to tf.function:")
-    print(timing.table(rows, ["body", *runs]))
-    timing.save("eager_calls", result)
+        for ours in ("vectorized_map", "vmap"):
+            compared = {who: times[who] for who in (ours, "tf.function", "TensorFlow's")}
+            found += timing.records(f"{name}, {ours}", compared, ours=ours)
+    print(timing.overview(found))
+    timing.save("eager_calls", found)
 
 
 if __name__ == "__main__":

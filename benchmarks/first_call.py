@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -165,8 +165,10 @@ def of_users() -> dict[str, tuple[Fn, Fn, Any]]:
     return found
 
 
-def measured(name: str, programs: dict[str, tuple[Fn, Fn, Any]], rounds: int) -> dict[str, Any]:
-    """The figures of a program."""
+def measured(
+    name: str, programs: dict[str, tuple[Fn, Fn, Any]], rounds: int
+) -> list[timing.Record]:
+    """The records of a program."""
     many, one, elems = programs[name]
     autograph = name not in PROGRAMS
     contenders = {
@@ -176,12 +178,14 @@ def measured(name: str, programs: dict[str, tuple[Fn, Fn, Any]], rounds: int) ->
     }
     times = timing.interleaved(contenders, seconds=0, least=rounds, clock=time.process_time)
     ops = {key: contenders[key]() for key in ("map", "one")}
-    return {
-        "program": name,
-        "time": timing.ratio(times, "map", "one"),
-        "ops": ops["map"] / ops["one"],
-        "twice": timing.ratio(times, "twice", "map") if name in TWICE else None,
-    }
+    found = [
+        timing.record(name, "time", timing.ratio(times, "map", "one"), "one example"),
+        timing.record(name, "ops", ops["map"] / ops["one"], "one example"),
+    ]
+    if name in TWICE:
+        twice = timing.ratio(times, "twice", "map")
+        found.append(timing.record(name, "time of a body twice as long", twice, "the body"))
+    return found
 
 
 def traced(fn: Fn, args: Any, autograph: bool = False) -> int:
@@ -192,19 +196,14 @@ def traced(fn: Fn, args: Any, autograph: bool = False) -> int:
     return sum(node.op != "Const" for node in nodes)
 
 
-def table(found: Sequence[dict[str, Any]]) -> str:
-    """The figures as a table, with their medians."""
-    rows = [
-        [r["program"], f"{r['time']:.1f}", f"{r['ops']:.1f}", r["twice"] and f"{r['twice']:.1f}"]
-        for r in found
-    ]
-    lines = [
-        timing.table([[x or "" for x in r] for r in rows], ["program", "time", "ops", "twice"])
-    ]
+def all_measured(programs: dict[str, tuple[Fn, Fn, Any]], rounds: int) -> list[timing.Record]:
+    """The records of some programs, printed as a table with their medians."""
+    found = [record for name in programs for record in measured(name, programs, rounds)]
+    print(timing.overview(found))
     for key in ("time", "ops"):
-        values = [r[key] for r in found]
-        lines.append(f"{key}: median {statistics.median(values):.1f}, worst {max(values):.1f}")
-    return "\n".join(lines)
+        values = [r["value"] for r in found if r["measure"] == key and r["value"] is not None]
+        print(f"{key}: median {statistics.median(values):.1f}, worst {max(values):.1f}")
+    return found
 
 
 def main() -> None:
@@ -213,12 +212,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--programs", action="store_true", help="those of tests/programs, too")
     args = parser.parse_args()
-    found = [measured(name, PROGRAMS, args.rounds) for name in PROGRAMS]
-    print(table(found))
-    timing.save("first_call", found)
+    timing.save("first_call", all_measured(PROGRAMS, args.rounds))
     if args.programs:
-        programs = of_users()
-        print(table([measured(name, programs, args.rounds) for name in programs]))
+        all_measured(of_users(), args.rounds)
 
 
 if __name__ == "__main__":

@@ -341,8 +341,8 @@ def rate(batches: Any, size: int) -> tuple[float, float]:
     )
 
 
-def line(name: str, choose: str) -> list[str]:
-    """One line of the table."""
+def measured(name: str, choose: str) -> list[timing.Record]:
+    """The records of one pipeline."""
     pipeline = PIPELINES[name]()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", tf_pfor.FallbackWarning)
@@ -358,28 +358,31 @@ def line(name: str, choose: str) -> list[str]:
     (by_loop, work), (by_batch, less) = (
         (max(r for r, _ in rates), min(w for _, w in rates)) for rates in found
     )
+    print(f"{name}: done, looped ops: {', '.join(types) or 'none'}", flush=True)
+    workload = f"{name}, batch {pipeline.batch}"
     return [
-        name, str(pipeline.batch), f"{by_loop:,.0f}", f"{by_batch:,.0f}",
-        f"{by_loop / by_batch:.2f}", f"{work:.1f}", f"{less:.1f}", f"{less / work:.2f}",
-        f"{difference:.0e}", ", ".join(types) or "-",
-    ]  # fmt: skip
+        timing.record(workload, "a second", by_batch, better="higher"),
+        timing.record(workload, "a second, map.batch", by_loop, better=None),
+        timing.record(workload, "time", by_loop / by_batch, "map.batch"),
+        *timing.amounts(workload, "CPU us", {"tf_pfor": less, "map.batch": work}),
+        timing.record(workload, "CPU time", less / work, "map.batch"),
+        timing.record(workload, "difference", difference, better=None),
+        timing.record(workload, "looped ops", len(types)),
+    ]
 
 
 def main() -> None:
-    """Prints the table."""
+    """Prints the table and saves it."""
     parser = argparse.ArgumentParser("python -m benchmarks.input_pipelines")
     parser.add_argument("names", nargs="*", help=f"some of: {', '.join(PIPELINES)}")
     parser.add_argument("--auto", action="store_true", help='choose="auto" in place of batches')
     given = parser.parse_args()
     chosen, choose = given.names, "auto" if given.auto else "vectorized"
-    rows = [line(name, choose) for name in PIPELINES if not chosen or name in chosen]
-    head = [
-        "pipeline", "batch", "map.batch, 1/s", "tf_pfor, 1/s", "time ratio",
-        "map.batch, CPU us", "tf_pfor, CPU us", "CPU ratio", "difference", "looped",
-    ]  # fmt: skip
-    print(timing.table(rows, head))
+    names = [name for name in PIPELINES if not chosen or name in chosen]
+    found = [record for name in names for record in measured(name, choose)]
+    print(timing.overview(found))
     if not chosen and not given.auto:
-        timing.save("input_pipelines", rows)
+        timing.save("input_pipelines", found)
 
 
 if __name__ == "__main__":

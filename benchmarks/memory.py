@@ -128,15 +128,21 @@ def in_child(*arguments: Any) -> dict[str, Any]:
     return json.loads(lines[-1]) if lines else {"error": f"exit code {done.returncode}"}
 
 
-def row(title: str, contender: str, budget: str, found: dict[str, Any]) -> list[str]:
-    """A line of the table."""
-    if "error" in found:
-        return [title, contender, budget, found["error"], "-", "-"]
-    return [title, contender, budget, *(f"{found[k]:.0f}" for k in KINDS)]
+def records(title: str, contender: str, found: dict[str, Any]) -> list[timing.Record]:
+    """The records of a contender."""
+    print(f"{title}, {contender}: {found.get('error', 'done')}", flush=True)
+    better = "lower" if contender not in OTHERS else None
+    return [
+        timing.record(
+            f"{title}, {contender}", f"{kind} MB", found.get(kind),
+            better=None if kind == "results" else better,
+        )
+        for kind in KINDS
+    ]  # fmt: skip
 
 
 KINDS = ("resident", "allocator", "results")
-UNBLOCKED = ("tf_pfor", "loop", "TensorFlow's", "by hand")
+OTHERS = ("loop", "TensorFlow's", "by hand")
 BLOCKED = {
     "conv_mnist": ("per_example_gradients", "gradient_norms", "clipped_gradient_sum"),
     "vgg_jacobian": ("tape_jacobian",),
@@ -155,20 +161,19 @@ def main() -> None:
         name, batch, contender, budget = given.child
         child(name, int(batch), contender, None if budget == "None" else int(budget))
         return
-    rows: list[list[str]] = []
+    rows: list[timing.Record] = []
     for name in given.only or sorted(BLOCKED):
         title = name if "jacobian" in name else f"{name} {given.batch}"
-        for contender in UNBLOCKED:
+        for contender in ("tf_pfor", *OTHERS):
             found = in_child(name, given.batch, contender, None)
-            rows.append(row(title, contender, "-", found))
+            rows += records(title, contender, found)
         for contender in BLOCKED[name]:
             for budget in given.budgets:
                 found = in_child(name, given.batch, contender, int(budget * MB))
-                rows.append(row(title, contender, str(budget), found))
-    head = ["case", "contender", "budget (MB)", *KINDS]
-    print(timing.table(rows, head))
+                rows += records(title, f"{contender} in {budget} MB", found)
+    print(timing.overview(rows))
     if not given.only:
-        timing.save("memory", [dict(zip(head, r)) for r in rows])
+        timing.save("memory", rows)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def build(name: str, batch: int) -> tuple[Callable[..., Any], Callable[..., Any]
     return summed, one, data
 
 
-def child(name: str, batch: int, with_tensorflow: bool) -> dict[str, Any]:
+def child(name: str, batch: int, with_tensorflow: bool) -> list[timing.Record]:
     """Measures one model in this process."""
     import tensorflow as tf
 
@@ -82,11 +82,11 @@ def child(name: str, batch: int, with_tensorflow: bool) -> dict[str, Any]:
 
     hand, one, data = build(name, batch)
     functions: dict[str, Callable[..., Any]] = {
-        "hand": hand,
+        "by hand": hand,
         "tf_pfor": lambda x: tf_pfor.vectorized_map(one, x, fallback_to_while_loop=False),
     }
     if with_tensorflow:
-        functions["tensorflow"] = lambda x: tf.vectorized_map(one, x)
+        functions["TensorFlow's"] = lambda x: tf.vectorized_map(one, x)
 
     def traced(key: str) -> Any:
         return tf.function(functions[key], autograph=False).get_concrete_function(data)
@@ -101,34 +101,29 @@ def child(name: str, batch: int, with_tensorflow: bool) -> dict[str, Any]:
     )  # fmt: skip
     types = {key: [op.type for op in g.graph.get_operations()] for key, g in graphs.items()}
     counts = {key: sum(t != "Const" for t in found) for key, found in types.items()}
-    expected = tf.nest.flatten(graphs["hand"](data))
+    expected = tf.nest.flatten(graphs["by hand"](data))
     found = tf.nest.flatten(graphs["tf_pfor"](data))
     if name.endswith("gradients"):
         found = [tf.reduce_sum(t, 0) for t in found]
-    return {
-        "model": name,
-        "batch": batch,
-        "ops": counts,
-        "loops": [t for t in types["tf_pfor"] if t in LOOPS],
-        "difference": max(float(tf.reduce_max(tf.abs(a - b))) for a, b in zip(expected, found)),
-        "run_ms": {key: timing.milliseconds(runs, key) for key in functions},
-        "run_to_hand": timing.ratio(runs, "tf_pfor", "hand"),
-        "trace_ms": {key: timing.milliseconds(traces, key) for key in functions},
-        "trace_to_tensorflow": timing.ratio(traces, "tf_pfor", "tensorflow")
-        if with_tensorflow else None,
-        "run_to_tensorflow": timing.ratio(runs, "tf_pfor", "tensorflow")
-        if with_tensorflow else None,
-    }  # fmt: skip
+    difference = max(float(tf.reduce_max(tf.abs(a - b))) for a, b in zip(expected, found))
+    workload, all_contenders = f"{name} {batch}", ("by hand", "TensorFlow's")
+    return [
+        *timing.amounts(workload, "ops", counts),
+        timing.record(workload, "loops", sum(t in LOOPS for t in types["tf_pfor"])),
+        timing.record(workload, "difference", difference, better=None),
+        *timing.records(workload, runs, all_contenders),
+        *timing.records(workload, traces, all_contenders, clock="tracing "),
+    ]
 
 
-def in_child(name: str, batch: int, with_tensorflow: bool) -> dict[str, Any] | None:
+def in_child(name: str, batch: int, with_tensorflow: bool) -> list[timing.Record] | None:
     """Runs ``child`` in a process of its own; None if it crashed."""
     command = [sys.executable, "-m", "benchmarks.models", "--child", name, "--batch", str(batch)]
     command += ["--with-tensorflow"] if with_tensorflow else []
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     for line in done.stdout.splitlines():
-        if line.startswith("{"):
+        if line.startswith("[{"):
             return json.loads(line)
     if not with_tensorflow:
         raise RuntimeError(done.stderr[-2000:])
@@ -146,34 +141,15 @@ def main() -> None:
     if options.child:
         print(json.dumps(child(options.child, options.batch, options.with_tensorflow)))
         return
-    results: list[dict[str, Any]] = []
+    results: list[timing.Record] = []
     started = time.perf_counter()
     for name in options.only or MODELS:
         found = in_child(name, options.batch, True)
-        crashed = found is None
-        result = in_child(name, options.batch, False) if found is None else found
-        assert result is not None
-        result["tensorflow_crashed"] = crashed
-        results.append(result)
+        results += found or in_child(name, options.batch, False) or []
         print(f"{name}: measured ({time.perf_counter() - started:.0f} s)", flush=True)
     if not options.only:
         timing.save("models", results)
-    print(report(results))
-
-
-def report(results: list[dict[str, Any]]) -> str:
-    """The ratios as a table."""
-    rows = []
-    for r in results:
-        own = "crashed" if r["tensorflow_crashed"] else None
-        rows.append([
-            r["model"], f"{r['ops']['tf_pfor']}/{r['ops']['hand']}",
-            f"{r['ops']['tf_pfor'] / r['ops']['hand']:.2f}", str(len(r["loops"])),
-            f"{r['run_to_hand']:.2f}", own or f"{r['run_to_tensorflow']:.2f}",
-            own or f"{r['trace_to_tensorflow']:.2f}", f"{r['difference']:.1e}",
-        ])  # fmt: skip
-    head = ["model", "ops", "ops/hand", "loops", "run/hand", "run/TF", "trace/TF", "difference"]
-    return timing.table(rows, head)
+    print(timing.overview(results))
 
 
 if __name__ == "__main__":

@@ -215,8 +215,8 @@ def others() -> dict[str, Work]:
     }
 
 
-def line(name: str, work: Work) -> list[str]:
-    """One line of the table."""
+def measured(name: str, work: Work) -> list[timing.Record]:
+    """The records of one op."""
     fn, rows, spec = work
 
     def one(given: tuple[Any, ...]) -> Any:
@@ -246,30 +246,27 @@ def line(name: str, work: Work) -> list[str]:
         )
     cpu = timing.interleaved(compiled, seconds=0.2, clock=time.process_time)
     wall = timing.interleaved(compiled, seconds=0.2)
-    ratios = [
-        f"{timing.ratio(times, 'tf_pfor', w):.2f}" if w in compiled else "fails"
-        for w in ("map_fn", "TensorFlow's")
-        for times in (cpu, wall)
-    ]
-    return [name, f"{timing.milliseconds(cpu, 'tf_pfor'):.1f}", *ratios]
+    by_cpu = timing.records(name, cpu, contenders, clock="CPU ")
+    return by_cpu + timing.records(name, wall, contenders)
 
 
 def main(parts: list[str]) -> None:
-    """Prints the table."""
+    """Prints the table and saves it."""
     warnings.simplefilter("error", tf_pfor.FallbackWarning)
-    rows: list[list[str]] = []
+    found: list[timing.Record] = []
+    ratios: dict[str, list[float]] = {}
     for name, work in {**texts(), **images(), **arrays(), **others()}.items():
         if not parts or any(part in name for part in parts):
-            rows.append(line(name, work))
-            print(*rows[-1], sep="  ", flush=True)
-    peers = ("`tf.map_fn`", "`tf.vectorized_map`")
-    head = ["op", "tf_pfor, ms", *[f"{o}, {clock}" for o in peers for clock in ("CPU", "clock")]]
-    print("\n" + timing.table(rows, head))
-    for column in range(2, len(head)):
-        ratios = [float(row[column]) for row in rows if row[column] != "fails"]
-        print(f"{head[column]}: median {statistics.median(ratios):.2f}, largest {max(ratios):.2f}")
+            found += measured(name, work)
+            print(name, flush=True)
+    print("\n" + timing.overview(found))
+    for record in found:
+        if record["against"] and record["value"] is not None:
+            ratios.setdefault(timing.column(record), []).append(record["value"])
+    for column, values in ratios.items():
+        print(f"{column}: median {statistics.median(values):.2f}, largest {max(values):.2f}")
     if not parts:
-        timing.save("ops", rows)
+        timing.save("ops", found)
 
 
 if __name__ == "__main__":

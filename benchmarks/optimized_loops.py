@@ -63,22 +63,20 @@ def training_step(xs: Any) -> Any:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Prints the table and saves it."""
     xs = tf.random.stateless_normal([ROWS, 16], [3, 4])
-    rows: list[list[str]] = []
+    found: list[timing.Record] = []
     for fn in (softmax_of_rows, branches, mapped, training_step):
         loop, fast = tf.function(fn), tf_pfor.optimize(fn)
         difference = float(tf.reduce_max(tf.abs(loop(xs) - fast(xs))))
         assert not fast.report.kept, fast.report
         runs = {"loop": lambda f=loop: f(xs), "optimized": lambda f=fast: f(xs)}
         times = timing.interleaved(runs, seconds=1.5)
-        rows.append([
-            fn.__name__.replace("_", " "), f"{timing.milliseconds(times, 'loop'):.1f}",
-            f"{timing.milliseconds(times, 'optimized'):.2f}",
-            f"{timing.ratio(times, 'optimized', 'loop'):.3f}", f"{difference:.0e}",
-        ])  # fmt: skip
-    print(timing.table(rows, ["function", "loop, ms", "optimized, ms", "ratio", "difference"]))
-    timing.save("optimized_loops", rows)
+        name = fn.__name__.replace("_", " ")
+        found += timing.records(name, times, ours="optimized")
+        found.append(timing.record(name, "difference", difference, better=None))
+    print(timing.overview(found))
+    timing.save("optimized_loops", found)
 
 
 if __name__ == "__main__":

@@ -257,8 +257,15 @@ def with_gradients(d: Data, run: Run) -> Run:
     return both
 
 
-def line(name: str, size: Size, *, both: bool, seconds: float, by_map_fn: bool) -> list[str]:
-    """One line of the table."""
+def title(name: str, size: Size) -> str:
+    """The work with its rows, longest row and width."""
+    return f"{name}, {' x '.join(map(str, size))}"
+
+
+def measured(
+    name: str, size: Size, *, both: bool, seconds: float, by_map_fn: bool
+) -> list[timing.Record]:
+    """The records of one work."""
     compiled = contenders(name, size, both=both)
     if not by_map_fn:
         compiled.pop("map_fn", None)
@@ -266,14 +273,13 @@ def line(name: str, size: Size, *, both: bool, seconds: float, by_map_fn: bool) 
         who: lambda f=f: tf.nest.map_structure(lambda t: t.numpy(), f())
         for who, f in compiled.items()
     }
-    what, of = f"{name}, gradient" if both else name, " x ".join(map(str, size))
+    workload = f"{title(name, size)}, gradient" if both else title(name, size)
     try:
         times = timing.interleaved(runs, seconds=seconds)
     except tf_pfor.FallbackWarning as why:
-        return [what, of, "a loop", str(why)[:60]]
-    others = [f"{timing.ratio(times, 'tf_pfor', w):.2f} {w}" for w in runs if w != "tf_pfor"]
-    mine = f"{timing.milliseconds(times, 'tf_pfor'):.1f}"
-    return [what, of, mine, ", ".join(others)]
+        print(f"{workload}: {why}")
+        return [timing.record(workload, "ms", None)]
+    return timing.records(workload, times)
 
 
 # ---------------------------------------------------------------------------
@@ -294,10 +300,9 @@ def peak(name: str, at: int, who: str) -> float:
     return found
 
 
-def memory(name: str, at: int) -> list[str]:
-    """One line of the table of memory."""
-    size = WORK[name][1][at]
-    found: list[str] = []
+def memory(name: str, at: int) -> list[timing.Record]:
+    """The memory of one work, forward and backward."""
+    found: dict[str, float | None] = {}
     for who in contenders(name, (2, 2, 2), both=True):
         if who == "map_fn":
             continue
@@ -306,12 +311,12 @@ def memory(name: str, at: int) -> list[str]:
         known = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1"}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=known)
         lines = [x for x in done.stdout.splitlines() if x.startswith("{")]
-        found.append(f"{json.loads(lines[-1])['MB']:.1f} {who}" if lines else f"failed {who}")
-    return [name, " x ".join(map(str, size)), ", ".join(found)]
+        found[who] = json.loads(lines[-1])["MB"] if lines else None
+    return timing.amounts(title(name, WORK[name][1][at]), "MB", found)
 
 
 def main() -> None:
-    """Prints the table."""
+    """Prints the table and saves it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--work", nargs="*", choices=list(WORK), default=list(WORK))
     parser.add_argument("--sizes", nargs="*", type=int, help="which ones, from 0")
@@ -325,25 +330,23 @@ def main() -> None:
         print(json.dumps({"MB": peak(name, int(at), who)}))
         return
     warnings.simplefilter("error", tf_pfor.FallbackWarning)
-    rows: list[list[str]] = []
-    head = ["work", "rows x longest x width"]
-    head += ["MB, forward and backward"] if given.memory else ["tf_pfor ms", "tf_pfor / others"]
+    found: list[timing.Record] = []
     for name in given.work:
         sizes = WORK[name][1]
         for at in range(len(sizes)) if given.sizes is None else given.sizes:
             if at >= len(sizes) or (given.memory and name == "mask"):
                 continue
             if given.memory:
-                rows.append(memory(name, at))
-                print(*rows[-1], sep=" | ", flush=True)
+                found += memory(name, at)
+                print(f"{found[-1]['workload']} done", flush=True)
                 continue
             for both in (False, True) if name != "mask" else (False,):
                 options = {"seconds": given.seconds, "by_map_fn": not given.no_map_fn}
-                rows.append(line(name, sizes[at], both=both, **options))
-                print(*rows[-1], sep=" | ", flush=True)
-    print(timing.table(rows, head))
+                found += measured(name, sizes[at], both=both, **options)
+                print(f"{found[-1]['workload']} done", flush=True)
+    print(timing.overview(found))
     if given.sizes is None and len(given.work) == len(WORK):
-        timing.save("ragged_memory" if given.memory else "ragged", rows)
+        timing.save("ragged_memory" if given.memory else "ragged", found)
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ def data() -> Rows:
     return tuple(map(tf.constant, (indices, values, dense, lengths)))
 
 
-def run(name: str, rows: Rows) -> list[str]:
-    """One line of the table."""
+def run(name: str, rows: Rows) -> list[timing.Record]:
+    """The records of one work."""
     one = WORK[name]
     contenders: dict[str, Callable[[Rows], Any]] = {
         "tf_pfor": lambda e: tf_pfor.vectorized_map(one, e),
@@ -70,24 +70,16 @@ def run(name: str, rows: Rows) -> list[str]:
     for found in results.values():
         np.testing.assert_allclose(results["tf_pfor"], found, 1e-4, 1e-4)
     times = timing.interleaved(compiled, seconds=1.0)
-    cells = [
-        f"{timing.milliseconds(times, who):.1f}" if who in times else "fails" for who in contenders
-    ]
-    ratios = [
-        f"{timing.ratio(times, 'tf_pfor', who):.2f}" if who in times else "-"
-        for who in list(contenders)[1:]
-    ]
-    return [name, *cells, *ratios]
+    return timing.records(name, times, contenders)
 
 
 def main() -> None:
     """Prints the table and saves it."""
     warnings.simplefilter("ignore", tf_pfor.FallbackWarning)
     rows = data()
-    lines = [run(name, rows) for name in WORK]
-    head = ["work", "tf_pfor ms", "TensorFlow's ms", "map_fn ms", "to TensorFlow's", "to map_fn"]
-    timing.save("sparse", [dict(zip(head, line)) for line in lines])
-    print(timing.table(lines, head))
+    found = [record for name in WORK for record in run(name, rows)]
+    timing.save("sparse", found)
+    print(timing.overview(found))
 
 
 if __name__ == "__main__":

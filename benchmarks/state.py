@@ -90,14 +90,14 @@ def _contenders(case: Case) -> dict[str, Callable[[tf.Tensor], Any]]:
     out = tf.TensorSpec(made.shape, made.dtype)
     functions = {
         "loop": lambda x: tf.map_fn(body, x, fn_output_signature=out, parallel_iterations=1),
-        "tensorflow": lambda x: tf.vectorized_map(body, x),
+        "TensorFlow's": lambda x: tf.vectorized_map(body, x),
         "tf_pfor": lambda x: tf_pfor.vectorized_map(body, x),
     }
     return {k: tf.function(f) for k, f in functions.items()}
 
 
-def measure(name: str, n: int, seconds: float) -> dict[str, Any]:
-    """The ratios of one case, and who agrees with the loop."""
+def measure(name: str, n: int, seconds: float) -> list[timing.Record]:
+    """The records of one case; who agrees with the loop is printed as well."""
     case = CASES[name](n)
     start = [v.numpy() for v in case.state]
     found: dict[str, list[Any]] = {}
@@ -115,15 +115,15 @@ def measure(name: str, n: int, seconds: float) -> dict[str, Any]:
         runs[key] = lambda run=run: run(case.rows)
     times = timing.interleaved(runs, seconds=seconds)
     report = explain(case.body, case.rows)
-    return {
-        "case": name,
-        "rows": n,
-        "ms": timing.milliseconds(times, "tf_pfor"),
-        "to": {k: timing.ratio(times, "tf_pfor", k) for k in runs if k != "tf_pfor"},
-        "as_the_loop": {k: _agree(found[k], found["loop"]) for k in found},
-        "failed": failed,
-        "loops": sorted({op.op_type for op in report.records if op.outcome.name == "LOOPED"}),
-    }
+    looped = sorted({op.op_type for op in report.records if op.outcome.name == "LOOPED"})
+    agree = {k: _agree(found[k], found["loop"]) for k in found}
+    said = [*(f"{k} {word}" for k, word in (agree | failed).items()), *looped]
+    print(f"{name}: {', '.join(said)}", flush=True)
+    return [
+        *timing.records(name, times, [*runs, *failed]),
+        timing.record(name, "as the loop", agree["tf_pfor"] != "WRONG", better="higher"),
+        timing.record(name, "looped ops", len(looped)),
+    ]
 
 
 def _agree(found: list[Any], wanted: list[Any]) -> str:
@@ -140,20 +140,12 @@ def main() -> None:
     parser.add_argument("--only", choices=sorted(CASES), action="append")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    results = [measure(n, options.rows, options.seconds) for n in options.only or CASES]
-    if not options.only:
-        timing.save("state", results)
-    rows = [
-        [
-            r["case"], f"{r['ms']:.1f}", f"{r['to']['loop']:.2f}",
-            f"{r['to']['tensorflow']:.3f}" if "tensorflow" in r["to"] else "fails",
-            r["as_the_loop"].get("tensorflow", r["failed"].get("tensorflow", "")),
-            r["as_the_loop"]["tf_pfor"], " ".join(r["loops"]),
-        ]
-        for r in results
-    ]  # fmt: skip
-    head = ["case", "ms", "to loop", "to TF", "TF is", "tf_pfor is", "loops"]
-    print(timing.table(rows, head))
+    found: list[timing.Record] = []
+    for name in options.only or CASES:
+        found += measure(name, options.rows, options.seconds)
+    print(timing.overview(found))
+    if not options.only and options.rows == parser.get_default("rows"):
+        timing.save("state", found)
 
 
 if __name__ == "__main__":

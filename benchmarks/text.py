@@ -91,8 +91,8 @@ WORK: dict[str, Callable[[Data], tuple[Any, Any, Any]]] = {
 }
 
 
-def line(name: str, data: Data) -> list[str]:
-    """One line of the table."""
+def run(name: str, data: Data) -> list[timing.Record]:
+    """The records of one work."""
     one, by_hand, spec = WORK[name](data)
     contenders: dict[str, Any] = {
         "tf_pfor": lambda x: tf_pfor.vectorized_map(one, x),
@@ -101,26 +101,22 @@ def line(name: str, data: Data) -> list[str]:
     if spec is not None:  # Keras says another shape of counts than they have
         contenders["map_fn"] = lambda x: tf.map_fn(one, x, fn_output_signature=spec)
     compiled: dict[str, Callable[[], Any]] = {}
-    for who, run in contenders.items():
-        function = tf.function(run, autograph=False)
+    for who, mapped in contenders.items():
+        function = tf.function(mapped, autograph=False)
         compiled[who] = lambda f=function: tf.nest.map_structure(
             lambda t: t.numpy(), f(data.texts), expand_composites=True
         )
     times = timing.interleaved(compiled, seconds=1.5)
-    others = [
-        f"{timing.ratio(times, 'tf_pfor', w):.2f}" if w in compiled else ""
-        for w in ("by hand", "map_fn")
-    ]
-    return [name, f"{timing.milliseconds(times, 'tf_pfor'):.1f}", *others]
+    return timing.records(name, times)
 
 
 def main() -> None:
-    """Prints the table."""
+    """Prints the table and saves it."""
     warnings.simplefilter("error", tf_pfor.FallbackWarning)
     data = Data()
-    rows = [line(name, data) for name in WORK]
-    print(timing.table(rows, ["work", "tf_pfor, ms", "by hand", "by `tf.map_fn`"]))
-    timing.save("text", rows)
+    found = [record for name in WORK for record in run(name, data)]
+    print(timing.overview(found))
+    timing.save("text", found)
 
 
 if __name__ == "__main__":

@@ -467,7 +467,24 @@ def main():
                 print(json.dumps(line), flush=True)
             results += found
     if not (options.memory or options.work or options.batch or asked or options.without):
-        timing.save("while_loops", results)
+        timing.save("while_loops", [record for line in results for record in records(line)])
+
+
+def records(line):
+    """The records of a line that a child printed; a contender that fails has none."""
+    if "work" not in line:
+        return []
+    workload = f"{line['work']} {line['batch']}, {line['kind']}"
+    return [
+        *timing.amounts(workload, "ms", line["ms"]),
+        *timing.amounts(workload, "s to the first result", line["first_call_s"]),
+        *(timing.record(workload, "time", v, who) for who, v in line["ratio"].items()),
+        *(
+            timing.record(workload, measure, line[measure], better=None)
+            for measure in ("difference", "peak_mb", "arithmetic_ms")
+            if measure in line
+        ),
+    ]
 
 
 def memory(work, batch, options):

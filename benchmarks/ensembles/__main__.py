@@ -95,8 +95,8 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., tf.Tensor], list[int]]] 
 }
 
 
-def measured(name: str, *, trains: bool) -> dict[str, Any]:
-    """The times of a stack divided by the times by hand, and by the times of one member."""
+def measured(name: str, *, trains: bool) -> list[timing.Record]:
+    """The time of a stack, of the stack by hand, and of one member."""
     build, by_hand, shape = CASES[name]
     models = [build() for _ in range(MEMBERS)]
     variables = tf_pfor.keras.stack(models)
@@ -126,22 +126,21 @@ def measured(name: str, *, trains: bool) -> dict[str, Any]:
         np.testing.assert_allclose(a, b, 1e-3, 1e-3)
     contenders = {
         "stack": lambda: stacked(values, x),
-        "hand": lambda: hand(values, x),
-        "one": lambda: one([v[:1] for v in values], x),
+        "by hand": lambda: hand(values, x),
+        "one member": lambda: one([v[:1] for v in values], x),
     }
     times = timing.interleaved(contenders, clock=timing.time.process_time)
-    return {
-        "model": f"{name}, {'gradients' if trains else 'forward'}",
-        "by hand": timing.ratio(times, "stack", "hand"),
-        "one member": timing.ratio(times, "stack", "one"),
-    }
+    workload = f"{name}, {'gradients' if trains else 'forward'}"
+    return timing.records(workload, times, ours="stack", clock="CPU ")
 
 
 def main() -> None:
     """Prints a table, and saves it."""
-    found = [measured(name, trains=trains) for name in CASES for trains in (False, True)]
-    rows = [[r["model"], f"{r['by hand']:.2f}", f"{r['one member']:.1f}"] for r in found]
-    print(timing.table(rows, [f"{MEMBERS} members", "/ by hand", "/ one member"]))
+    found: list[timing.Record] = []
+    for name in CASES:
+        for trains in (False, True):
+            found += measured(name, trains=trains)
+    print(timing.overview(found))
     timing.save("ensembles", found)
 
 

@@ -68,21 +68,27 @@ def table(rows: int) -> dict[str, Any]:
     }
 
 
-def report(name: str, times: dict[str, list[float]], rows: int, base: str) -> dict[str, Any]:
-    """Prints microseconds of a row, and ratios to ``base``."""
-    found = {
-        key: {"us of a row": 1e3 * timing.milliseconds(times, key) / rows,
-              f"ratio to {base}": timing.ratio(times, key, base)}
-        for key in times
-    }  # fmt: skip
-    for key, values in found.items():
-        print(f"{name:9} {key:22}", *(f"{k} {v:.3g}; " for k, v in values.items()), flush=True)
-    return {name: found}
+# Contenders without tf_pfor.
+OTHERS = ("nothing", "row by row", "batch by hand")
 
 
-def columns(rows: int) -> dict[str, Any]:
+def report(name: str, times: dict[str, list[float]], rows: int, base: str) -> list[timing.Record]:
+    """Microseconds of a row, and ratios to ``base``, which are printed as well."""
+    found: list[timing.Record] = []
+    for key in times:
+        workload, better = f"{name}, {key}", None if key in OTHERS else "lower"
+        us = 1e3 * timing.milliseconds(times, key) / rows
+        found.append(timing.record(workload, "us of a row", us, better=better))
+        if key != base:
+            ratio = timing.ratio(times, key, base)
+            found.append(timing.record(workload, "time", ratio, base, better))
+    print(timing.overview(found), flush=True)
+    return found
+
+
+def columns(rows: int) -> list[timing.Record]:
     """The adapter on columns in memory."""
-    batch, result = table(rows), {}
+    batch, result = table(rows), list[timing.Record]()
     specs = {
         "x": tf.TensorSpec([WIDTH]),
         "text": tf.TensorSpec([], tf.string),
@@ -112,15 +118,15 @@ def columns(rows: int) -> dict[str, Any]:
             of_arrow = tf_pfor.column_function(fn, columns=spec)
             runs["Arrow"] = lambda of_arrow=of_arrow, given=given: of_arrow(given)
         times = timing.interleaved(runs, seconds=1.0)
-        result |= report(fn.__name__, times, rows, "row by row")
+        result += report(fn.__name__, times, rows, "row by row")
     return result
 
 
-def beam(rows: int) -> dict[str, Any]:
+def beam(rows: int) -> list[timing.Record]:
     """A pipeline on this machine: with nothing to do, one row at a time, and in batches."""
     if importlib.util.find_spec("apache_beam") is None:
         print("beam      is not installed")
-        return {}
+        return []
     engine: Any = importlib.import_module("apache_beam")
     elements = [{"x": x} for x in table(rows)["x"]]
     one = tf.function(dense, input_signature=[{"x": tf.TensorSpec([WIDTH])}])
@@ -141,11 +147,11 @@ def beam(rows: int) -> dict[str, Any]:
     return report("beam", timing.interleaved(runs, seconds=1.0, least=3), rows, "row by row")
 
 
-def hugging_face(rows: int) -> dict[str, Any]:
+def hugging_face(rows: int) -> list[timing.Record]:
     """``Dataset.map`` of rows and of batches, where datasets are installed; no cache is used."""
     if importlib.util.find_spec("datasets") is None:
         print("datasets  is not installed")
-        return {}
+        return []
     engine: Any = importlib.import_module("datasets")
     engine.disable_progress_bars()
     engine.disable_caching()
@@ -168,11 +174,11 @@ def hugging_face(rows: int) -> dict[str, Any]:
     return report("datasets", timing.interleaved(runs, seconds=1.0, least=3), rows, "row by row")
 
 
-def ray(rows: int) -> dict[str, Any]:
+def ray(rows: int) -> list[timing.Record]:
     """``map_batches`` in processes of this machine, where Ray is installed."""
     if importlib.util.find_spec("ray") is None:
         print("ray       is not installed")
-        return {}
+        return []
     engine: Any = importlib.import_module("ray")
     arrow: Any = importlib.import_module("pyarrow")
     engine.init(num_cpus=2, log_to_driver=False, include_dashboard=False)
@@ -191,11 +197,11 @@ def ray(rows: int) -> dict[str, Any]:
     return report("ray", times, rows, "nothing")
 
 
-def spark(rows: int) -> dict[str, Any]:
+def spark(rows: int) -> list[timing.Record]:
     """``mapInArrow`` in processes of this machine, where Spark is installed."""
     if importlib.util.find_spec("pyspark") is None:
         print("spark     is not installed")
-        return {}
+        return []
     sql: Any = importlib.import_module("pyspark.sql")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
@@ -237,7 +243,7 @@ def workers(count: int, folder: str) -> tuple[Any, list[Any]]:
     return dispatcher, made
 
 
-def served(rows: int) -> dict[str, Any]:
+def served(rows: int) -> list[timing.Record]:
     """An input pipeline in workers, all of which use the cores of this machine."""
     batch = table(rows)
     ragged = {**batch, "list": tf.ragged.constant(batch["list"], tf.int64)}
@@ -276,7 +282,7 @@ def served(rows: int) -> dict[str, Any]:
     return report("service", times, EPOCHS * rows, "in this process")
 
 
-def replicas(rows: int) -> dict[str, Any]:
+def replicas(rows: int) -> list[timing.Record]:
     """Rows over two virtual CPUs of a strategy, which use the same cores as one."""
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     x = tf.constant(table(rows)["x"])
@@ -284,7 +290,7 @@ def replicas(rows: int) -> dict[str, Any]:
     def shared(row: tf.Tensor) -> tf.Tensor:
         return dense({"x": row / tf_pfor.psum(row)})["y"]
 
-    result = {}
+    result: list[timing.Record] = []
     for fn in (lambda row: dense({"x": row})["y"], shared):
         one, two = (tf.function(tf_pfor.vmap(fn, strategy=s)) for s in (None, strategy))
         runs = {
@@ -292,11 +298,11 @@ def replicas(rows: int) -> dict[str, Any]:
             "two replicas": lambda two=two: two(x).numpy(),
         }
         name = "with psum" if fn is shared else "replicas"
-        result |= report(name, timing.interleaved(runs, seconds=1.0), rows, "one device")
+        result += report(name, timing.interleaved(runs, seconds=1.0), rows, "one device")
     return result
 
 
-def mesh(rows: int) -> dict[str, Any]:
+def mesh(rows: int) -> list[timing.Record]:
     """Rows over two virtual CPUs of a DTensor mesh, which use the same cores as one."""
     dtensor = tf.experimental.dtensor
     devices = dtensor.create_mesh([("rows", 2)], devices=["CPU:0", "CPU:1"])
@@ -345,10 +351,10 @@ def main() -> None:
     (cpu,) = tf.config.list_physical_devices("CPU")
     two = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(cpu, two)
-    result: dict[str, Any] = {"rows": args.rows, "date": time.strftime("%Y-%m-%d")}
+    result: list[timing.Record] = []
     for name in args.parts or PARTS:
-        result |= PARTS[name](args.rows)
-    if not args.parts:
+        result += PARTS[name](args.rows)
+    if not args.parts and args.rows == parser.get_default("rows"):
         timing.save("engines", result)
 
 

@@ -130,8 +130,8 @@ def load(run: Callable[[], Any], clients: int, requests: int) -> tuple[float, li
         return len(found) / (time.perf_counter() - start), found
 
 
-def measured(name: str, clients: int, requests: int, wait: int) -> dict[str, Any]:
-    """One row of the table."""
+def measured(name: str, clients: int, requests: int, wait: int) -> list[timing.Record]:
+    """The records of one model with so many clients."""
     model = MODELS[name]()
     width = model.width
     with tempfile.TemporaryDirectory() as folder:
@@ -157,18 +157,19 @@ def measured(name: str, clients: int, requests: int, wait: int) -> dict[str, Any
             seconds[key] += times
     late = {key: sorted(times)[int(0.99 * len(times))] for key, times in seconds.items()}
     middle = {key: statistics.median(times) for key, times in seconds.items()}
-    return {
-        "model": name,
-        "clients": clients,
-        "a second, one": round(statistics.median(rates["one"])),
-        "a second, batched": round(statistics.median(rates["batched"])),
-        "a second, in batches of 64": round(1e3 * LARGEST / timing.milliseconds(limit, "limit")),
-        "throughput": statistics.median(b / a for a, b in zip(rates["one"], rates["batched"])),
-        "latency": middle["batched"] / middle["one"],
-        "latency of 1 in 100": late["batched"] / late["one"],
-        "ms, one": 1e3 * middle["one"],
-        "ms, batched": 1e3 * middle["batched"],
-    }
+    throughput = statistics.median(b / a for a, b in zip(rates["one"], rates["batched"]))
+    at_best = 1e3 * LARGEST / timing.milliseconds(limit, "limit")
+    workload, record = f"{name}, clients: {clients}", timing.record
+    return [
+        record(workload, "a second", statistics.median(rates["batched"]), better="higher"),
+        record(workload, "a second, one", statistics.median(rates["one"]), better=None),
+        record(workload, f"a second in batches of {LARGEST}", at_best, better="higher"),
+        record(workload, "throughput", throughput, "one", better="higher"),
+        record(workload, "latency", middle["batched"] / middle["one"], "one"),
+        record(workload, "latency of 1 in 100", late["batched"] / late["one"], "one"),
+        record(workload, "ms", 1e3 * middle["batched"]),
+        record(workload, "ms, one", 1e3 * middle["one"], better=None),
+    ]
 
 
 def main() -> None:
@@ -180,16 +181,14 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=50)
     parser.add_argument("--wait", type=int, default=500, help="microseconds")
     args = parser.parse_args()
-    rows = []
+    rows: list[timing.Record] = []
     for name in MODELS:
         for clients in args.clients:
-            row = measured(name, clients, args.requests, args.wait)
-            if not rows:
-                print(*row, sep=" | ")
-            rows.append(row)
-            cells = (f"{x:.2f}" if isinstance(x, float) else str(x) for x in row.values())
-            print(" | ".join(cells), flush=True)
-    timing.save("serving", {"wait": args.wait, "rows": rows})
+            rows += measured(name, clients, args.requests, args.wait)
+            print(f"{rows[-1]['workload']} done", flush=True)
+    print(timing.overview(rows))
+    if args.wait == parser.get_default("wait"):
+        timing.save("serving", rows)
 
 
 if __name__ == "__main__":
