@@ -11,7 +11,7 @@ import benchmarks
 def main() -> int:
     """Runs every module of this package that has a ``main``; the names of some may be given."""
     known = [m.name for m in pkgutil.iter_modules(benchmarks.__path__)]
-    names = [n for n in known if n not in ("__main__", "compare", "timing")]
+    names = [n for n in known if n not in ("__main__", "compare", "kernels", "timing")]
     parser = argparse.ArgumentParser("python -m benchmarks", description=main.__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"one of {', '.join(names)}")
     chosen = parser.parse_args().names

@@ -367,7 +367,8 @@ def main() -> None:
         counts = ", ".join(f"{kinds.count(k)} {k or 'none'}" for k in dict.fromkeys(kinds))
         print(f"{tool}: {counts}")
     if not options.only and not options.tool:
-        timing.save("outcomes", [found])
+        text = json.dumps([found], indent=1) + "\n"
+        (timing.RESULTS / "outcomes.json").write_text(text)
 
 
 if __name__ == "__main__":
