@@ -84,3 +84,10 @@ def test_one_place_of_an_unsigned_type(jit_compile):
     rows = tf.constant([0, 3, 4, 255], tf.uint8)
     got = tf.function(lambda e: tf_pfor.vectorized_map(fn, e), jit_compile=jit_compile)(rows)
     np.testing.assert_allclose(got, [3.0, 0.0, 255.0, 4.0])
+
+
+def test_an_axis_beyond_int32_is_an_error():
+    """Cut to 32 bits, 1 << 32 would be the first axis."""
+    axes = tf.constant([0, 1 << 32], tf.int64)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="the axis is not one of 2"):
+        tf_pfor.vectorized_map(lambda axis: tf.reduce_sum(tf.ones([2, 2]), axis), axes)

@@ -73,3 +73,10 @@ def test_seconds_are_of_functions_that_exist():
     for function in chosen.recorded():
         path = chosen.DURATIONS.parent / function.partition("::")[0]
         assert path.exists(), f"{function}: run `python -m tools.durations` for its new name"
+
+
+def test_each_op_type_of_xla_runs_in_one_function_of_values():
+    path = f"tests/{chosen.VALUES_OF_OPS[0]}"
+    names = [f"{path}{kind}[{case}]" for kind in ("", "_of_sizes") for case in ("Pad", "3-Sort")]
+    found = chosen.chosen([chosen.Test.of(name) for name in names], SECONDS)
+    assert sorted(t.case.split("-")[-1] for t in found) == ["Pad", "Sort"]

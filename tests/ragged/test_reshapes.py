@@ -89,3 +89,17 @@ def test_what_is_left_of_no_elements(shape):
     assert found.numpy().tolist() == [body(k, m).numpy().tolist() for k, m in zip(ks, ms)]
     with pytest.raises(tf.errors.InvalidArgumentError, match="do not fill its new shape"):
         mapped(lambda k: tf.reshape(tf.range(3), [k, -1]), [3, 0])
+
+
+def test_gradients_of_frames_that_overlap():
+    """The slices of the gradient begin at places that all rows share, known at run time only."""
+    frames = tf.RaggedTensor.from_row_lengths(tf.random.stateless_normal([9, 4], [1, 2]), [3, 1, 5])
+
+    def slopes(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(tf.sin(tf.signal.overlap_and_add(x, 2)))
+        return tape.gradient(y, x)
+
+    for got, row in zip(strict_map(slopes, frames), frames):
+        np.testing.assert_allclose(got, slopes(row), rtol=1e-5, atol=1e-6)

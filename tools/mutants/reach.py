@@ -59,10 +59,15 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements that a line can be put in front of, and those inside them."""
     for statement in body:
         yield statement
-        yield from _statements(getattr(statement, "body", []))
-        other = getattr(statement, "orelse", [])
-        is_elif = len(other) == 1 and isinstance(other[0], ast.If)
-        yield from _statements(other[0].body if is_elif else other)
+        yield from _inside(statement)
+
+
+def _inside(statement: ast.stmt) -> Iterator[ast.stmt]:
+    """The statements inside of one; nothing can be put in front of an elif."""
+    yield from _statements(getattr(statement, "body", []))
+    other = getattr(statement, "orelse", [])
+    is_elif = len(other) == 1 and isinstance(other[0], ast.If)
+    yield from _inside(other[0]) if is_elif else _statements(other)
 
 
 def _has(node: ast.stmt, line: int) -> bool:
