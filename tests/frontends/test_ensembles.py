@@ -230,6 +230,17 @@ def test_data_of_each_member():
             close(a, b)
 
 
+def test_data_of_each_member_without_weights():
+    """The first losses, with and without weights of examples: Keras gives None for no weights."""
+    models = [keras.Sequential([keras.Input([4]), keras.layers.Dense(2)]) for _ in range(K)]
+    x, y = (tf.stack([t[i : i + 8] for i in range(K)], 1) for t in (X, Y))
+    for weights in (None, np.ones([8, K], np.float32)):
+        ensemble = Ensemble(models, data="own")
+        ensemble.compile("sgd", "mse", run_eagerly=True)
+        found = ensemble.train_on_batch(x, y, weights)
+        close(found, np.mean([(m(x[:, i]) - y[:, i]) ** 2 for i, m in enumerate(models)]))
+
+
 def test_a_loss_that_is_not_reduced():
     """Gradients of its sum and the mean of what Keras reports, as of each model alone."""
     loss = keras.losses.MeanSquaredError(reduction="none")

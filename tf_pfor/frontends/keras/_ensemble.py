@@ -290,7 +290,7 @@ class Ensemble(keras.Model):
           ArgumentError: if ``data`` is "own", and a tensor has no axis 1 of the members.
         """
         for leaf in keras.tree.flatten(x) if self.data == "own" else ():
-            shape = leaf.shape
+            shape = tf.TensorShape(leaf.shape)
             if shape.rank is not None and not shape[1:2].is_compatible_with([self.count]):
                 raise ArgumentError(
                     f'With data="own" {name} must be [batch, {self.count}, ...], with the '
@@ -338,7 +338,8 @@ class Ensemble(keras.Model):
 
         axis = None if self.data == "shared" else 1
         for v, name in ((y, "targets"), (sample_weight, "sample_weight")):
-            self._check_own(v, name)
+            if v is not None:
+                self._check_own(v, name)
         given = [None if v is None else axis for v in (x, y, sample_weight)]
         losses = vmap(of_member, in_axes=(0, *given))(outputs, x, y, sample_weight)
         mean = keras.tree.map_structure(lambda t: tf.reduce_mean(t, 0), outputs)
