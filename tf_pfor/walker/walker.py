@@ -158,7 +158,7 @@ class Walker:
         if len(body.inputs) != len(args):
             raise CannotVectorize(f"'{name}' has {len(body.inputs)} inputs, not {len(args)}")
         child = self.enter(loop or self.loop, self.emit)
-        child.entered_by, child._inside = op, self._inside | {name}
+        child.entered_by, child.graph, child._inside = op, body, self._inside | {name}
         for placeholder, value in zip(body.inputs, args, strict=True):
             child.bind(placeholder, value)
         for cut, value in self.early.items():

@@ -107,7 +107,7 @@ class Region:
         self, args: Sequence[Value], loop: Loop, emit: Emitter, *, is_trial: bool
     ) -> Conversion:
         walker = self.call.enter(loop, emit, is_trial=is_trial)
-        walker.entered_by = self.call.op
+        walker.entered_by, walker.graph = self.call.op, self.graph
         given = self.graph.inputs
         for placeholder, value in zip(given, args[: len(given)], strict=True):
             walker.bind(placeholder, value)
