@@ -181,3 +181,19 @@ def test_operands_that_grow_in_some_rows_only():
     np.testing.assert_array_equal(mapped(axes, narrow, wide), [[0], [0]])
     with pytest.raises(tf.errors.InvalidArgumentError, match="broadcast in some iterations only"):
         mapped(axes, tf.constant([[1, 3], [2, 3]]), wide)
+
+
+@pytest.mark.parametrize("axis", [-2, -1, 0, 1])
+def test_axes_that_all_rows_share_but_nobody_knows(axis):
+    """An input of the function around the map: known only when it runs."""
+
+    def body(x, at):
+        joined = tf.raw_ops.Concat(concat_dim=at, values=[x, -x])
+        return tf.roll(x, 3, at), joined, tf.reverse(x, at[None]), tf.cumsum(x, at)
+
+    @tf.function
+    def run(at):
+        return strict_map(lambda x: body(x, at), X)
+
+    for found, *rows in zip(run(tf.constant(axis)), *(body(x, tf.constant(axis)) for x in X)):
+        np.testing.assert_allclose(found, tf.stack(rows), 1e-6)

@@ -168,7 +168,7 @@ def test_nobody_reads_what_is_printed():
 def test_coverage_of_ops(run):
     code, out, _ = run("coverage", "Cumsum", "Conv2D")
     assert code == 0
-    assert "axis_input: x may be stacked" in out
+    assert "along: x may be stacked" in out
     code, out, _ = run("coverage", "EagerPyFunc", "Cumsum")
     assert code == 1
     assert out.startswith("EagerPyFunc: a sequential loop, on purpose")

@@ -128,7 +128,7 @@ def unfold(
         head = like.inner_shape[:axes] if like.inner_shape is not None else (None,) * axes
         if shape is not None:
             head = tuple(h if s is None else s for h, s in zip(head, shape))
-        lead = [_first_dims(call, like, i) if d is None else d for i, d in enumerate(head)]
+        lead = [call.emit.dim(like.tensor, i + 1) if d is None else d for i, d in enumerate(head)]
         tail: list[Dim] = []
         for i, d in enumerate(rest[1:]):
             known = d if shape is None or d is not None else shape[axes + i]
@@ -142,10 +142,6 @@ def unfold(
 def _side_by_side(call: Call, columns: Sequence[tf.Tensor]) -> tf.Tensor:
     rank = len(dims(columns[0]) or ())
     return call.emit("ConcatV2", list(columns), np.int32(rank - 1))
-
-
-def _first_dims(call: Call, like: Value, axis: int) -> Dim:
-    return call.emit.dim(like.tensor, axis + 1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.math._column_blocks import joined_columns, split_columns
+from tf_pfor.converters.math._families import along, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
@@ -15,10 +16,9 @@ from tf_pfor.core.shapes import leading
 from tf_pfor.core.values import Stacked, Value
 
 
-def _inner_axis(call: Call, name: str, value: Value, extra: int = 0) -> int:
+def _inner_axis(call: Call, name: str, value: Value) -> int:
     """The axis input ``name``, which must be a constant, from the front."""
-    rank = call.require_rank(value) + extra
-    return int(call.constant(name).reshape([])) % rank
+    return int(call.constant(name).reshape([])) % call.require_rank(value)
 
 
 @RegisterPFor("Pack", ANY, attrs=("axis",))
@@ -67,37 +67,16 @@ def _grid(call: Call, name: str, rank: int) -> tuple[list[int], list[int]]:
     return call.attr(name), call.attr("paddings") or [0] * rank
 
 
-@RegisterPFor("Unpack", ANY, attrs=("axis", "num"))
-def unpack(call: Call, value: Value) -> Any:
-    """The axis moves by one."""
-    axis = call.attr("axis") % call.require_rank(value)
-    form = leading(call, [value], axis)
-    made = call.rebuild(value=form.tensors[0], axis=form.axis(axis))
-    return _results(call, form, made)
+def _as_columns(call: Call) -> list[Value] | None:
+    values = call.inputs["values"]
+    assert isinstance(values, list)
+    found = joined_columns(call, values, _inner_axis(call, "axis", values[0]))
+    return None if found is None else [found]
 
 
-def _results(call: Call, form: Any, made: object) -> list[Value]:
-    tensors = made if isinstance(made, list) else [made]
-    return [form.result(t, call.output_shape(i)) for i, t in enumerate(tensors)]
-
-
-@RegisterPFor("ConcatV2", ("values",))
-def concat_v2(call: Call, values: list[Value], axis: Value) -> Any:
-    """The axis moves by one; axes before it may stay folded."""
-    where = _inner_axis(call, "axis", values[0])
-    if (found := joined_columns(call, values, where)) is not None:
-        return found
-    form = leading(call, values, where)
-    at = np.asarray(form.axis(where), axis.dtype.as_numpy_dtype)
-    return form.result(call.rebuild(values=form.tensors, axis=at))
-
-
-@RegisterPFor("Concat", ("values",))
-def concat(call: Call, concat_dim: Value, values: list[Value]) -> Any:
-    """The rule of ConcatV2."""
-    where = _inner_axis(call, "concat_dim", values[0])
-    form = leading(call, values, where)
-    return form.result(call.rebuild(values=form.tensors, concat_dim=np.int32(form.axis(where))))
+along(table("Unpack", "axis", "num"), "value", "axis")
+along(table("Concat"), "values", "concat_dim")
+along(table("ConcatV2"), "values", "axis", unless=_as_columns)
 
 
 @RegisterPFor("ConcatOffset", ("shape",))
@@ -115,29 +94,19 @@ def concat_offset(call: Call, concat_dim: Value, shape: list[Value]) -> Any:
     return made if isinstance(made, list) else [made]
 
 
-@RegisterPFor("Split", ("value",), attrs=("num_split",))
-def split(call: Call, split_dim: Value, value: Value) -> Any:
-    """The axis moves by one."""
+def _of_columns(call: Call) -> list[Value] | None:
+    value, count = call.value("value"), call.attr("num_split")
     where = _inner_axis(call, "split_dim", value)
-    count = call.attr("num_split")
-    size = None if value.inner_shape is None else value.inner_shape[where]
-    if size is not None and (found := split_columns(call, value, where, [size // count] * count)):
-        return found
-    form = leading(call, [value], where)
-    made = call.rebuild(split_dim=np.int32(form.axis(where)), value=form.tensors[0])
-    return _results(call, form, made)
+    if "size_splits" in call.inputs:
+        given = call.maybe_constant("size_splits")
+        sizes = None if given is None else given.tolist()
+    else:
+        size = None if value.inner_shape is None else value.inner_shape[where]
+        sizes = None if size is None else [size // count] * count
+    return None if sizes is None else split_columns(call, value, where, sizes) or None
 
 
-@RegisterPFor("SplitV", ("value",), attrs=("num_split",))
-def split_v(call: Call, value: Value, size_splits: Value, split_dim: Value) -> Any:
-    """The axis moves by one."""
-    where = _inner_axis(call, "split_dim", value)
-    sizes = call.maybe_constant("size_splits")
-    if sizes is not None and (found := split_columns(call, value, where, sizes.tolist())):
-        return found
-    form = leading(call, [value], where)
-    made = call.rebuild(value=form.tensors[0], split_dim=np.int32(form.axis(where)))
-    return _results(call, form, made)
+along(table("Split SplitV", "num_split"), "value", "split_dim", unless=_of_columns)
 
 
 @RegisterPFor("ParallelConcat", ANY, attrs=("shape",))

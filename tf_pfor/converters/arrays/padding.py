@@ -11,7 +11,7 @@ from tf_pfor import _tf
 from tf_pfor.converters.arrays import _row_windows
 from tf_pfor.converters.arrays._indexing import as_dtype, gather_rows
 from tf_pfor.converters.math._axis_by_row import own_axis
-from tf_pfor.converters.math._families import axis_input, table
+from tf_pfor.converters.math._families import along, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
@@ -189,7 +189,7 @@ def mirror_pad(call: Call, input: Value, paddings: Value) -> Any:
 # Reverse
 # ---------------------------------------------------------------------------
 
-axis_input(table("ReverseV2"), "tensor", "axis")
+along(table("ReverseV2"), "tensor", "axis")
 
 
 @RegisterPFor("ReverseV2", ("axis",))
@@ -244,16 +244,7 @@ def reverse_sequence_by_row(call: Call, input: Value, seq_lengths: Value) -> Any
 # ---------------------------------------------------------------------------
 
 
-@RegisterPFor("Roll", ("input",))
-def roll(call: Call, input: Value, shift: Value, axis: Value) -> Any:
-    """The axes move by one; axes before them may stay folded."""
-    found = call.maybe_constant("axis")
-    if found is None:
-        raise CannotVectorize("the axes are not constant")
-    inner = found % call.require_rank(input)
-    form = leading(call, [input], int(np.min(inner, initial=input.inner_rank or 0)))
-    axes = np.asarray(inner + 1 - form.skip, found.dtype)
-    return form.result(call.rebuild(input=form.tensors[0], axis=axes))
+along(table("Roll"), "input", "axis")
 
 
 @RegisterPFor("Roll", ANY)

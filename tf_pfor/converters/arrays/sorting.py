@@ -8,43 +8,22 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.arrays._indexing import column
+from tf_pfor.converters.math._families import along, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.registry import ANY, RegisterPFor
-from tf_pfor.core.shapes import fold, inner_dims, leading, product, transpose, unfold
+from tf_pfor.core.shapes import fold, inner_dims, product, transpose, unfold
 from tf_pfor.core.values import Value
 
+along(table("TopKV2", "sorted") | table("NthElement", "reverse"), "input")
 
-@RegisterPFor("TopKV2", ("input",), attrs=("sorted",))
-def top_k(call: Call, input: Value, k: Value) -> Any:
-    """The kernel works on the last axis, for any leading axes."""
-    lead = leading(call, [input], call.require_rank(input) - 1)
-    values, indices = call.rebuild(input=lead.tensors[0])
-    return [lead.result(values, call.output_shape(0)), lead.result(indices, call.output_shape(1))]
+_CHOICES = "recall_target", "reduction_input_size_override", "aggregate_to_topk"
 
 
-@RegisterPFor(
-    "ApproxTopK",
-    ANY,
-    attrs=(
-        "k",
-        "reduction_dimension",
-        "recall_target",
-        "is_max_k",
-        "reduction_input_size_override",
-        "aggregate_to_topk",
-    ),
-)
+@RegisterPFor("ApproxTopK", ANY, attrs=("k", "reduction_dimension", "is_max_k", *_CHOICES))
 def approximate_top_k(call: Call, input: Value) -> Any:
-    """The kernel works on one axis; an axis that counts from the front moves by one."""
+    """The kernel works on one axis; it takes the last one by -1 only."""
     axis = call.attr("reduction_dimension")
     return call.rebuild(reduction_dimension=axis if axis < 0 else axis + 1)
-
-
-@RegisterPFor("NthElement", ("input",), attrs=("reverse",))
-def nth_element(call: Call, input: Value, n: Value) -> Any:
-    """The kernel works on the last axis, for any leading axes."""
-    lead = leading(call, [input], call.require_rank(input) - 1)
-    return lead.result(call.rebuild(input=lead.tensors[0]))
 
 
 @RegisterPFor("InTopK", ("predictions", "targets"), attrs=("k",))

@@ -18,10 +18,11 @@ from tf_pfor.converters.math._broadcast import same_shape as all_of_one_shape
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ALWAYS, ANY, ConverterFn, Outcome, RegisterPFor
-from tf_pfor.core.shapes import fold, unfold
+from tf_pfor.core.shapes import fold, leading, unfold
 from tf_pfor.core.values import Value, folded_form
 
 Table = Mapping[str, tuple[str, ...]]
+Outputs = list[Value] | None
 
 
 def _register(
@@ -106,18 +107,41 @@ def shifted_axes(call: Call, x: Value, name: str) -> Any:
     return call.emit("AddV2", axis.tensor, call.emit("Cast", is_positive, DstT=axis.dtype))
 
 
-def axis_input(table: Table, x: str, axis: str) -> None:
-    """One tensor input and one axis input: shift the axis by one (Cumsum, Reverse ...)."""
+def along(
+    table: Table, x: str, axis: str = "", unless: Callable[[Call], Outputs] | None = None
+) -> None:
+    """Ops along some axes of their rows: these axes move by one, those before may stay folded.
+
+    Args:
+      table: the op types.
+      x: the input with these axes, a tensor or several.
+      axis: the input or the attribute that names them; the last one if it is empty.
+      unless: another way; its result is None where it has none.
+    """
 
     def convert(call: Call, *_: Value) -> Any:
-        value, where = call.inputs[x], call.inputs[axis]
-        assert isinstance(value, Value)
-        assert isinstance(where, Value)
-        if where.is_stacked:
-            raise CannotVectorize(f"'{axis}' differs between iterations")
-        return call.rebuild(**{x: value.tensor, axis: shifted_axes(call, value, axis)})
+        if unless is not None and (found := unless(call)) is not None:
+            return found
+        given = call.inputs[x]
+        values = given if isinstance(given, list) else [given]
+        if axis in call.inputs:
+            inner = _inner_axes(call, values[0], axis)
+        else:
+            rank = call.require_rank(values[0])
+            inner = np.asarray(call.attr(axis) if axis else -1) % rank
+        free = 0 if inner is None else int(np.min(inner, initial=values[0].inner_rank or 0))
+        form = leading(call, values, free)
+        changed: dict[str, Any] = {x: form.tensors if values is given else form.tensors[0]}
+        if inner is None:
+            changed[axis] = shifted_axes(call, values[0], axis)
+        elif axis:
+            moved = (inner + 1 - form.skip).astype(inner.dtype)
+            changed[axis] = moved if axis in call.inputs else int(moved)
+        made = call.rebuild(**changed)
+        tensors = made if isinstance(made, list) else [made]
+        return [form.result(t, call.output_shape(i)) for i, t in enumerate(tensors)]
 
-    _register(table, convert, "axis_input", stacked=(x,))
+    _register(table, convert, "along", stacked=(x,))
 
 
 # ---------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tf_pfor.converters.math._axis_by_row import cube_rank, own_axis, to_front, to_place
-from tf_pfor.converters.math._families import axis_input, reduction, shifted_axes, table
+from tf_pfor.converters.math._families import along, reduction, shifted_axes, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.facts import REDUCTION, SCAN, facts_of, table_of
@@ -16,7 +16,7 @@ from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.values import Value, is_static
 
 reduction(table_of(REDUCTION))
-axis_input(table_of(SCAN), "x", "axis")
+along(table_of(SCAN), "x", "axis")
 
 
 def _reduce_by_row(call: Call, *_: Value) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from tf_pfor.layouts.ragged import (
     RowShape,
     RowSize,
     RowSizes,
+    Size,
     same_sizes,
     shape_value,
     size_value,
@@ -81,8 +83,7 @@ def cross_entropy(call: Call, features: Value, labels: Value) -> Any:
         raise CannotVectorize("the classes differ between iterations")
     if not uses_packed(call):
         return _padded_cross_entropy(call, logits, targets)
-    made = call.rebuild(features=logits.tensor, labels=targets.tensor)
-    return [Ragged.packed(t, logits.sizes, o) for t, o in zip(made, call.op.outputs)]
+    return _packed(call, logits.sizes, features=logits.tensor, labels=targets.tensor)
 
 
 def _padded_cross_entropy(call: Call, logits: Ragged, targets: Ragged) -> list[Value]:
@@ -111,26 +112,21 @@ def _of_same_sizes(call: Call, a: Value, b: Value) -> tuple[Ragged, Ragged]:
     return a, b
 
 
-@ragged_rule("Split")
-def split(call: Call, split_dim: Value, value: Value) -> Any:
+@ragged_rule("Split SplitV")
+def split(call: Call, *_: Value) -> Any:
     """Along an axis that all rows share."""
-    del split_dim
-    assert isinstance(value, Ragged)
-    axis = _behind(call, value, int(call.constant("split_dim")))
-    parts = tf.split(value.tensor, call.attr("num_split"), axis)
-    return [Ragged.packed(p, value.sizes, o) for p, o in zip(parts, call.op.outputs)]
-
-
-@ragged_rule("SplitV")
-def split_by_sizes(call: Call, value: Value, size_splits: Value, split_dim: Value) -> Any:
-    """Along an axis that all rows share."""
-    del size_splits, split_dim
+    value, others = call.value("value"), [k for k in call.inputs if k != "value"]
     if not isinstance(value, Ragged):
         raise CannotVectorize("it is split into parts of sizes that differ")
-    axis = _behind(call, value, int(call.constant("split_dim")))
-    sizes = [int(s) for s in call.constant("size_splits")]
-    parts = tf.split(value.tensor, sizes, axis)
-    return [Ragged.packed(p, value.sizes, o) for p, o in zip(parts, call.op.outputs)]
+    known = {name: call.constant(name) for name in others}
+    axis = np.int32(_behind(call, value, int(known["split_dim"])))
+    return _packed(call, value.sizes, **{**known, "value": value.tensor, "split_dim": axis})
+
+
+def _packed(call: Call, sizes: Sequence[Size], **inputs: Any) -> list[Value]:
+    """The results of the op on packed forms of rows of these sizes."""
+    made = call.rebuild(**inputs)
+    return [Ragged.packed(t, sizes, o) for t, o in zip(made, call.op.outputs)]
 
 
 @ragged_rule("Unpack", of_shapes=True)
@@ -145,9 +141,8 @@ def unpack(call: Call, value: Value) -> Any:
         rest = [s for k, s in enumerate(value.sizes) if k != before]
         parts = tf.unstack(value.in_rows, num, before + 1)
         return [from_padded(call, p, rest, is_clean=True) for p in parts]
-    axis = _behind(call, value, call.attr("axis"))
-    parts = tf.unstack(value.tensor, call.attr("num"), axis)
-    return [Ragged.packed(p, value.sizes, o) for p, o in zip(parts, call.op.outputs)]
+    axis = _behind(call, value, before)
+    return _packed(call, value.sizes, value=value.tensor, axis=axis)
 
 
 def _behind(call: Call, value: Ragged, axis: int) -> int:
@@ -201,7 +196,9 @@ def _size_of(value: Value) -> Any:
 def top_k(call: Call, input: Value, k: Value) -> Any:
     """The largest along the last axis; all of them for a sort. What is padding is smallest."""
     if not isinstance(input, Ragged) or input.n_leading != rank_of(input):
-        return _top_k_packed(call, input, k)
+        if not isinstance(input, Ragged) or k.is_stacked or not uses_packed(call):
+            raise CannotVectorize("how many are taken differs between iterations")
+        return _packed(call, input.sizes, input=input.tensor)
     size = input.sizes[-1]
     assert isinstance(size, RowSizes)
     worst = lowest(input.dtype)
@@ -235,10 +232,3 @@ def _number(call: Call, value: Value) -> tf.Tensor:
     if isinstance(value, RowSize):
         return value.size.tensor
     return tf.cast(call.stacked(value), tf.int32)
-
-
-def _top_k_packed(call: Call, input: Value, k: Value) -> Any:
-    if not isinstance(input, Ragged) or k.is_stacked or not uses_packed(call):
-        raise CannotVectorize("how many are taken differs between iterations")
-    made = call.rebuild(input=input.tensor)
-    return [Ragged.packed(t, input.sizes, o) for t, o in zip(made, call.op.outputs)]
