@@ -237,6 +237,10 @@ def of_unknown_n(x):
     return tf.TensorSpec([None, *x.shape[1:]], x.dtype)
 
 
+def close(found, expected, rtol=1e-5, atol=1e-6):
+    np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)
+
+
 def assert_close(found, expected, rtol=1e-9, atol=1e-12):
     """Two nests have tensors of the same shapes and dtypes, and of equal values up to rounding."""
     found, expected = tf.nest.flatten(found), tf.nest.flatten(expected)

@@ -7,15 +7,12 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import close
 from tf_pfor import vmap
 from tf_pfor.core.errors import ArgumentError, NotVectorizableError
 from tf_pfor.tracing import memory
 
 KIB = 1024
-
-
-def _close(found, expected):
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def _blocks(fn, *args, **options):
@@ -59,7 +56,7 @@ def test_the_largest_block_that_fits():
     for budget, least, most in ((800 * KIB, 3, 4), (200 * KIB, 8, 16), (36 * KIB, 64, 64)):
         trips = _blocks(wide, x, memory_budget=budget)
         assert least - 1 <= trips <= most, budget
-        _close(vmap(wide, chunk_size="auto", memory_budget=budget)(x), expected)
+        close(vmap(wide, chunk_size="auto", memory_budget=budget)(x), expected)
 
 
 def test_the_block_is_near_the_budget():
@@ -101,19 +98,19 @@ def test_unknown_size():
 
     for n in (0, 3, 40):
         x = tf.random.stateless_normal([n, 8], [1, 2])
-        _close(run(x), [wide(row) for row in x])
+        close(run(x), [wide(row) for row in x])
 
 
 def test_derivatives():
     x = tf.constant([1.0, 2.0, 3.0])
     expected = np.diag([3.0, 12.0, 27.0])
-    _close(tf_pfor.jacrev(lambda v: v**3, chunk_size="auto")(x), expected)
-    _close(tf_pfor.hessian_diag(lambda v: tf.reduce_sum(v**3), chunk_size="auto")(x), 6 * x)
+    close(tf_pfor.jacrev(lambda v: v**3, chunk_size="auto")(x), expected)
+    close(tf_pfor.hessian_diag(lambda v: tf.reduce_sum(v**3), chunk_size="auto")(x), 6 * x)
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = x**3
-    _close(tf_pfor.tape_jacobian(tape, y, x, parallel_iterations="auto"), expected)
-    _close(tf_pfor.pfor(lambda i: i * i, 5, parallel_iterations="auto"), [0, 1, 4, 9, 16])
+    close(tf_pfor.tape_jacobian(tape, y, x, parallel_iterations="auto"), expected)
+    close(tf_pfor.pfor(lambda i: i * i, 5, parallel_iterations="auto"), [0, 1, 4, 9, 16])
 
 
 @pytest.mark.parametrize(
@@ -147,7 +144,7 @@ def test_blocks_of_one_run_the_plain_function():
     x = tf.random.stateless_normal([5, 8], [1, 2])
     mapped = vmap(fn, in_axes=(0, None), chunk_size=1, fallback="error")
     found = mapped(x, tf.constant(2.0))
-    _close(found["z"], tf.stack([fn(row, 0)["z"] for row in x]))
+    close(found["z"], tf.stack([fn(row, 0)["z"] for row in x]))
     assert found["none"] is None
     assert found["python"].numpy().tolist() == [3] * 5
     assert found["y"].numpy().tolist() == [2.0] * 5
@@ -160,7 +157,7 @@ def test_blocks_of_one_run_the_plain_function():
         state.assign(state * 2.0 + tf.cast(i, tf.float32))
         return tf.identity(state)
 
-    _close(tf_pfor.pfor(in_order, 4, parallel_iterations=1), [0, 1, 4, 11])
+    close(tf_pfor.pfor(in_order, 4, parallel_iterations=1), [0, 1, 4, 11])
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 5])
@@ -168,7 +165,7 @@ def test_shared_outputs_in_blocks(chunk):
     mapped = vmap(lambda x, w: (x * w, w * 2), (0, None), out_axes=(0, None), chunk_size=chunk)
     x, w = tf.range(5.0), tf.constant([3.0, 4.0])
     y, shared = mapped(x, w[0])
-    _close(y, 3 * x)
+    close(y, 3 * x)
     assert shared.numpy() == 6.0
     with pytest.raises(ArgumentError, match="depends on the mapped arguments"):
         vmap(lambda x: x * 2, out_axes=None, chunk_size=chunk)(x)
@@ -186,7 +183,7 @@ def test_one_draw_for_all_blocks(chunk, jit_compile):
     )
     x = tf.reshape(tf.range(15.0), [5, 3])
     first, noise = mapped(x, tf.constant(1.0))
-    _close(first, x + noise)
+    close(first, x + noise)
     again, _ = mapped(x, tf.constant(1.0))
     assert np.abs(first - again).max() > 0
 
@@ -204,7 +201,7 @@ def test_gradients_of_one_draw_for_all_blocks():
     x = tf.Variable(tf.ones([5, 3]))
     with tf.GradientTape() as tape:
         y = vmap(lambda x: tf.nn.dropout(x * x, 0.5), randomness="same", chunk_size=2)(x)
-    _close(tape.gradient(y, x), 2 * y)
+    close(tape.gradient(y, x), 2 * y)
     assert (y.numpy() == y.numpy()[:1]).all()
 
 
@@ -263,9 +260,9 @@ def test_blocks_of_unknown_shapes(spec, jit):
         x = tf.random.stateless_normal([n, 3], [1, n])
         y, gradient = compiled(x)
         assert y.shape == [n, 1, 3]
-        _close(y[:, 0], x**2)
+        close(y[:, 0], x**2)
         if not jit:  # XLA cannot compile TensorFlow's gradient of a conditional here
-            _close(gradient, 2 * x)
+            close(gradient, 2 * x)
 
 
 # Advice -----------------------------------------------------------------------------------------
@@ -306,19 +303,19 @@ def test_budgets_of_derivatives():
 
     options = {"chunk_size": "auto", "memory_budget": 24 * KIB}
     plain, _ = tf_pfor.per_example_gradients(loss, w, x)
-    _close(tf_pfor.per_example_gradients(loss, w, x, **options)[0], plain)
+    close(tf_pfor.per_example_gradients(loss, w, x, **options)[0], plain)
     norms = tf.linalg.norm(tf.reshape(plain, [20, -1]), axis=1)
-    _close(tf_pfor.gradient_norms(loss, w, x, **options), norms)
+    close(tf_pfor.gradient_norms(loss, w, x, **options), norms)
     sums, _ = tf_pfor.clipped_gradient_sum(loss, w, x, clip_norm=1e9, **options)
     np.testing.assert_allclose(sums, tf.reduce_sum(plain, 0), rtol=1e-4, atol=1e-4)
     for form in (tf_pfor.jacrev, tf_pfor.jacfwd, tf_pfor.hessian, tf_pfor.laplacian):
-        _close(form(loss, chunk_size="auto", memory_budget=48 * KIB)(x[0]), form(loss)(x[0]))
+        close(form(loss, chunk_size="auto", memory_budget=48 * KIB)(x[0]), form(loss)(x[0]))
     auto = {"parallel_iterations": "auto", "memory_budget": 4 * KIB}
-    _close(tf_pfor.pfor(lambda i: tf.tanh(x[i]), 20, **auto), tf.tanh(x))
+    close(tf_pfor.pfor(lambda i: tf.tanh(x[i]), 20, **auto), tf.tanh(x))
     with tf.GradientTape(persistent=True) as tape:
         y = tf.tanh(x[:2] @ w)
     expected = tape.jacobian(y, w, experimental_use_pfor=False)
-    _close(
+    close(
         tf_pfor.tape_jacobian(tape, y, w, parallel_iterations="auto", memory_budget=48 * KIB),
         expected,
     )

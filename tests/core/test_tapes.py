@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import close
 from tf_pfor._tf._functions import is_of_gradients
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
@@ -20,10 +21,6 @@ def taped(fn, x, persistent=False):
 
 def fn(x):
     return tf.sin(x) * tf.reduce_sum(x, 1, keepdims=True)
-
-
-def close(found, expected):
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def expected_of(name):

@@ -5,12 +5,9 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import close
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.derivatives import functional, jacobians, per_example
-
-
-def _close(found, expected, rtol=1e-5, atol=1e-6):
-    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=rtol, atol=atol)
 
 
 def _numerical(fn, x, step=1e-6):
@@ -43,7 +40,7 @@ def test_jacobian(block, use_pfor):
     def f(x):
         return jacobians.jacobian(_mlp(x), x, use_pfor, block)
 
-    _close(f(_X), _numerical(_mlp, _X))
+    close(f(_X), _numerical(_mlp, _X))
 
 
 def test_jacobian_of_nests_and_unconnected():
@@ -53,7 +50,7 @@ def test_jacobian_of_nests_and_unconnected():
         return jacobians.jacobian(y, {"a": x, "b": z})
 
     out = f(tf.ones([2]), tf.ones([3]))
-    _close(out["a"], 2 * np.eye(2)[None])
+    close(out["a"], 2 * np.eye(2)[None])
     assert out["b"] is None
 
 
@@ -63,7 +60,7 @@ def test_jacobian_of_a_scalar_and_of_nothing():
         return jacobians.jacobian(tf.reduce_sum(x**2), x), jacobians.jacobian(x[:0], x)
 
     scalar, empty = f(tf.constant([1.0, 2.0]))
-    _close(scalar, [2, 4])
+    close(scalar, [2, 4])
     assert empty.shape == [0, 2]
 
 
@@ -74,7 +71,7 @@ def test_jacobian_with_unknown_shapes():
 
     x = tf.constant([[0.1, 0.2, 0.3]])
     assert f.get_concrete_function().structured_outputs.shape.rank == 4
-    _close(tf.reshape(f(x), [3, 3]), np.diag(np.cos(np.asarray(x)[0])))
+    close(tf.reshape(f(x), [3, 3]), np.diag(np.cos(np.asarray(x)[0])))
 
 
 def test_batch_jacobian():
@@ -87,8 +84,8 @@ def test_batch_jacobian():
 
     whole, blocks = f(x)
     expected = np.stack([_numerical(_mlp, row) for row in x])
-    _close(whole, expected)
-    _close(blocks, expected)
+    close(whole, expected)
+    close(blocks, expected)
 
 
 def test_jacobian_of_jacobian():
@@ -96,7 +93,7 @@ def test_jacobian_of_jacobian():
     def f(x):
         return jacobians.jacobian(jacobians.jacobian(_mlp(x), x), x)
 
-    _close(f(_X), functional.hessian(_mlp)(_X))
+    close(f(_X), functional.hessian(_mlp)(_X))
 
 
 # -- of tapes --------------------------------------------------------------------------------------
@@ -114,8 +111,8 @@ def test_tape_jacobian(persistent, wrap):
         return jacobians.tape_jacobian(tape, y, {"x": x, "v": v})
 
     out = wrap(f)(_X)
-    _close(out["x"], 2 * _numerical(_mlp, _X))
-    _close(out["v"], _mlp(_X))
+    close(out["x"], 2 * _numerical(_mlp, _X))
+    close(out["v"], _mlp(_X))
 
 
 def test_tape_jacobian_unconnected():
@@ -127,7 +124,7 @@ def test_tape_jacobian_unconnected():
         found = jacobians.tape_jacobian(
             tape, y, [x, z], unconnected_gradients=tf.UnconnectedGradients(mode)
         )
-        _close(found[0], 2 * np.eye(2))
+        close(found[0], 2 * np.eye(2))
         assert check(found[1])
 
 
@@ -137,7 +134,7 @@ def test_tape_batch_jacobian_agrees_with_tensorflow():
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(x)
         y = layer(x)
-    _close(
+    close(
         jacobians.tape_batch_jacobian(tape, y, x),
         tape.batch_jacobian(y, x, experimental_use_pfor=False),
     )
@@ -149,7 +146,7 @@ def test_tape_batch_jacobian_agrees_with_tensorflow():
 @pytest.mark.parametrize("jac", [functional.jacrev, functional.jacfwd])
 @pytest.mark.parametrize("chunk", [None, 2])
 def test_functional_jacobian(jac, chunk):
-    _close(jac(_mlp, chunk_size=chunk)(_X), _numerical(_mlp, _X))
+    close(jac(_mlp, chunk_size=chunk)(_X), _numerical(_mlp, _X))
 
 
 @pytest.mark.parametrize("jac", [functional.jacrev, functional.jacfwd])
@@ -160,10 +157,10 @@ def test_functional_nests(jac):
     x = {"a": tf.constant([1.0, 2.0]), "b": tf.constant(3.0)}
     found, aux = jac(f, argnums=(0, 1), has_aux=True)(x, tf.constant(5.0))
     assert int(aux) == 7
-    _close(found["product"][0]["a"], 5 * np.eye(2))
-    _close(found["product"][0]["b"], [0, 0])
-    _close(found["product"][1], [1, 2])
-    _close(found["x"][0]["b"], 1)
+    close(found["product"][0]["a"], 5 * np.eye(2))
+    close(found["product"][0]["b"], [0, 0])
+    close(found["product"][1], [1, 2])
+    close(found["x"][0]["b"], 1)
 
 
 def test_hessian_hvp_diagonal_laplacian():
@@ -171,27 +168,27 @@ def test_hessian_hvp_diagonal_laplacian():
         return tf.reduce_sum(_mlp(x) ** 2)
 
     expected = functional.hessian(f)(_X)
-    _close(expected, _numerical(lambda x: functional.jacrev(f)(x), _X), rtol=1e-4)
+    close(expected, _numerical(lambda x: functional.jacrev(f)(x), _X), rtol=1e-4)
     v = tf.constant([1.0, 2.0, -1.0], tf.float64)
-    _close(functional.hvp(f)(_X, v), tf.linalg.matvec(expected, v))
-    _close(functional.hessian_diag(f)(_X), np.diag(expected))
-    _close(functional.laplacian(f)(_X), np.trace(expected))
-    _close(functional.laplacian(f, chunk_size=2)(_X), np.trace(expected))
+    close(functional.hvp(f)(_X, v), tf.linalg.matvec(expected, v))
+    close(functional.hessian_diag(f)(_X), np.diag(expected))
+    close(functional.laplacian(f)(_X), np.trace(expected))
+    close(functional.laplacian(f, chunk_size=2)(_X), np.trace(expected))
 
 
 def test_second_derivatives_of_vectors():
     expected = functional.hessian(_mlp)(_X)
     assert expected.shape == [4, 3, 3]
-    _close(functional.hessian_diag(_mlp)(_X), np.einsum("yii->yi", expected))
-    _close(functional.laplacian(_mlp)(_X), np.einsum("yii->y", expected))
+    close(functional.hessian_diag(_mlp)(_X), np.einsum("yii->yi", expected))
+    close(functional.laplacian(_mlp)(_X), np.einsum("yii->y", expected))
 
 
 def test_functional_in_a_function_and_in_a_map():
     x = tf.random.normal([4, 3], dtype=tf.float64)
     mapped = tf_pfor.vmap(functional.jacrev(_mlp))
-    _close(mapped(x), np.stack([functional.jacrev(_mlp)(row) for row in x]))
+    close(mapped(x), np.stack([functional.jacrev(_mlp)(row) for row in x]))
     lap = tf_pfor.vmap(functional.laplacian(_mlp))
-    _close(lap(x), np.stack([functional.laplacian(_mlp)(row) for row in x]))
+    close(lap(x), np.stack([functional.laplacian(_mlp)(row) for row in x]))
 
 
 # -- per example -----------------------------------------------------------------------------------
@@ -226,17 +223,17 @@ def test_per_example(chunk):
     expected = _reference(loss, variables, x, y)
     grads, losses = per_example.per_example_gradients(loss, variables, x, y, chunk_size=chunk)
     for g, e in zip(grads, expected):
-        _close(g, e, atol=1e-5)
-    _close(losses, [loss(a, b) for a, b in zip(x, y)])
+        close(g, e, atol=1e-5)
+    close(losses, [loss(a, b) for a, b in zip(x, y)])
     norms = tf.sqrt(tf.add_n([tf.reduce_sum(tf.reshape(e, [5, -1]) ** 2, 1) for e in expected]))
-    _close(per_example.gradient_norms(loss, variables, x, y, chunk_size=chunk), norms)
+    close(per_example.gradient_norms(loss, variables, x, y, chunk_size=chunk), norms)
     sums, again = per_example.clipped_gradient_sum(
         loss, variables, x, y, clip_norm=1.0, chunk_size=chunk
     )
     scale = np.minimum(1.0, 1.0 / np.asarray(norms))
     for s, e in zip(sums, expected):
-        _close(s, np.einsum("n,n...->...", scale, np.asarray(e)), atol=1e-5)
-    _close(again, losses)
+        close(s, np.einsum("n,n...->...", scale, np.asarray(e)), atol=1e-5)
+    close(again, losses)
 
 
 @pytest.mark.parametrize("jit", [False, True])
@@ -272,15 +269,15 @@ def test_blocks_of_images(is_known, jit):
         norms = np.sqrt(sum(np.sum(np.reshape(e, [n, -1]) ** 2, 1) for e in expected))
         scale = np.minimum(1.0, 1.0 / norms)
         for t, g, e in zip(total, grads, expected):
-            _close(g, e, rtol=1e-4, atol=1e-5)
-            _close(t, np.einsum("n,n...->...", scale, np.asarray(e)), rtol=1e-4, atol=1e-5)
-        _close(losses, [loss(a) for a in x], rtol=1e-4)
+            close(g, e, rtol=1e-4, atol=1e-5)
+            close(t, np.einsum("n,n...->...", scale, np.asarray(e)), rtol=1e-4, atol=1e-5)
+        close(losses, [loss(a) for a in x], rtol=1e-4)
 
 
 def test_a_slice_of_a_scalar():
     """The gradient of x[None], second order."""
     f = functional.hessian(lambda t: tf.reduce_sum(t[None] ** 3))
-    _close(tf_pfor.vmap(f)(tf.constant([1.0, 2.0])), [6, 12])
+    close(tf_pfor.vmap(f)(tf.constant([1.0, 2.0])), [6, 12])
 
 
 def test_per_example_aux_and_unused_variables():
@@ -288,10 +285,10 @@ def test_per_example_aux_and_unused_variables():
     grads, losses, aux = per_example.per_example_gradients(
         lambda x: (v * x, {"twice": 2 * x}), {"v": v, "u": unused}, tf.range(3.0), has_aux=True
     )
-    _close(grads["v"], [0, 1, 2])
-    _close(grads["u"], np.zeros([3, 2]))
-    _close(losses, [0, 2, 4])
-    _close(aux["twice"], [0, 2, 4])
+    close(grads["v"], [0, 1, 2])
+    close(grads["u"], np.zeros([3, 2]))
+    close(losses, [0, 2, 4])
+    close(aux["twice"], [0, 2, 4])
 
 
 # -- bad input -------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of
+from tests.comparisons import close, gradient_of
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
 X = tf.constant([1.0, 2.0])
@@ -22,10 +22,6 @@ ALL = {
 }
 of_jacobians = pytest.mark.parametrize("jac", JACOBIANS.values(), ids=JACOBIANS)
 of_all = pytest.mark.parametrize("form", ALL.values(), ids=ALL)
-
-
-def close(found, expected, rtol=1e-5, atol=1e-6):
-    np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)
 
 
 # -- nests ---------------------------------------------------------------------------------

@@ -13,17 +13,13 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import in_threads
+from tests.comparisons import close, in_threads
 from tests.peer import FLOW, GRADIENTS, peer
 from tf_pfor import disable_drop_in, drop_in, enable_drop_in
 
 __all__ = ["peer"]  # a fixture
 
 X = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32)
-
-
-def _close(found, expected):
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 PLACES = {
@@ -44,7 +40,7 @@ def test_every_place(peer, place):
     with pytest.raises(AssertionError, match="own vectorizer was entered"):
         PLACES[place]()(lambda x: x * 2, tf.constant(X))
     with drop_in():
-        _close(PLACES[place]()(lambda x: x * 2, tf.constant(X)), 2 * X)
+        close(PLACES[place]()(lambda x: x * 2, tf.constant(X)), 2 * X)
     with pytest.raises(AssertionError, match="own vectorizer was entered"):
         PLACES[place]()(lambda x: x * 2, tf.constant(X))
 
@@ -56,7 +52,7 @@ def test_a_module_that_imported_it_by_name(peer):
     with mock.patch.dict(sys.modules, {client.__name__: client, late.__name__: late}):
         with drop_in():
             late.vectorized_map = tf.vectorized_map
-            _close(client.vectorized_map(tf.square, tf.constant(X)), X**2)
+            close(client.vectorized_map(tf.square, tf.constant(X)), X**2)
         assert client.vectorized_map is late.vectorized_map is own
 
 
@@ -65,7 +61,7 @@ def test_nests_and_exceptions(peer):
     with drop_in():
         with pytest.raises(RuntimeError, match="mine"), drop_in():
             raise RuntimeError("mine")
-        _close(tf.vectorized_map(tf.square, tf.constant(X)), X**2)
+        close(tf.vectorized_map(tf.square, tf.constant(X)), X**2)
     assert {key: place() for key, place in PLACES.items()} == own
 
 
@@ -103,7 +99,7 @@ def test_a_block_counts_for_its_thread_only(peer):
     thread.start()
     with drop_in():
         inside.wait(60)
-        _close(tf.vectorized_map(tf.square, tf.constant(X)), X**2)
+        close(tf.vectorized_map(tf.square, tf.constant(X)), X**2)
         done.wait(60)
     thread.join()
     assert "entered" in found["other"]
@@ -147,10 +143,10 @@ def test_tapes(peer):
     with drop_in(), tf.GradientTape(persistent=True) as tape:
         tape.watch(x)
         y = tf.sin(x) * x
-        _close(tape.jacobian(y, x)[1, 0, 1], [np.sin(3) + 3 * np.cos(3), 0])
-        _close(tape.batch_jacobian(y, x)[2], np.diag(np.sin(X[2]) + X[2] * np.cos(X[2])))
+        close(tape.jacobian(y, x)[1, 0, 1], [np.sin(3) + 3 * np.cos(3), 0])
+        close(tape.batch_jacobian(y, x)[2], np.diag(np.sin(X[2]) + X[2] * np.cos(X[2])))
         blocks = tape.jacobian(y, x, parallel_iterations=2)
-        _close(blocks, tape.jacobian(y, x))
+        close(blocks, tape.jacobian(y, x))
 
         @tf.function
         def traced(x):
@@ -159,7 +155,7 @@ def test_tapes(peer):
                 y = x**3
             return inner.batch_jacobian(y, x)
 
-        _close(traced(x)[0], np.diag(3 * X[0] ** 2))
+        close(traced(x)[0], np.diag(3 * X[0] ** 2))
 
 
 def test_forward_accumulator(peer):
@@ -168,7 +164,7 @@ def test_forward_accumulator(peer):
     with drop_in(), tf.autodiff.ForwardAccumulator._batch_accumulator(x, tangents) as acc:
         y = tf.sin(x) * x
     one = np.sin(X) + X * np.cos(X)
-    _close(acc.jvp(y), np.stack([one, 2 * one]))
+    close(acc.jvp(y), np.stack([one, 2 * one]))
 
 
 def test_gradients_of_a_gather_are_dense(peer):
@@ -180,7 +176,7 @@ def test_gradients_of_a_gather_are_dense(peer):
     for row, source in enumerate([2, 0]):
         for column in range(2):
             expected[row, column, source, column] = 1
-    _close(jacobian, expected)
+    close(jacobian, expected)
 
 
 def test_graph_functions(peer):
@@ -191,10 +187,10 @@ def test_graph_functions(peer):
         results = [y, loop, GRADIENTS.jacobian(x**2, x), GRADIENTS.batch_jacobian(x**2, x)]
         with tf.compat.v1.Session() as session:
             y, loop, jacobian, batch = session.run(results, {x: X})
-    _close(y, [np.exp(X[0]), 2 * X[1], 2 * X[2]])
-    _close(loop, 2 * X)
-    _close(jacobian.sum((2, 3)), 2 * X)
-    _close(batch, [np.diag(2 * row) for row in X])
+    close(y, [np.exp(X[0]), 2 * X[1], 2 * X[2]])
+    close(loop, 2 * X)
+    close(jacobian.sum((2, 3)), 2 * X)
+    close(batch, [np.diag(2 * row) for row in X])
 
 
 def test_config(peer):
@@ -224,7 +220,7 @@ def test_config(peer):
         "own": 9.0 * 4.0,
     }
     for key, row in rows.items():
-        _close(found[key], np.stack([row] * 3))
+        close(found[key], np.stack([row] * 3))
 
 
 def test_config_of_an_outer_loop(peer):
@@ -248,10 +244,10 @@ def test_sparse_and_sliced_results(peer):
     assert isinstance(sparse, tf.SparseTensor)
     dense = tf.sparse.to_dense(sparse).numpy()
     assert dense.shape == (3, 2, 3)
-    _close(dense[:, 0, 1], X[:, 0])
-    _close(dense[:, 1, 0], X[:, 1])
+    close(dense[:, 0, 1], X[:, 0])
+    close(dense[:, 1, 0], X[:, 1])
     assert np.count_nonzero(dense) == 6
-    _close(found["b"][0][:, 1], X)
+    close(found["b"][0][:, 1], X)
     assert np.count_nonzero(found["b"][0]) == 6
 
 
@@ -278,8 +274,8 @@ def test_keras(peer):
     truth = tf.constant([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
     guess = tf.constant([[0.2, 0.7], [0.6, 0.4], [0.4, 0.9], [0.5, 0.3]])
     with drop_in():
-        _close(keras.ops.vectorized_map(layer.layer, tf.transpose(x, [1, 0, 2]))[0], expected[:, 0])
-        _close(layer(x), expected)
+        close(keras.ops.vectorized_map(layer.layer, tf.transpose(x, [1, 0, 2]))[0], expected[:, 0])
+        close(layer(x), expected)
         auc.update_state(truth, guess)
     assert 0 < float(auc.result()) <= 1
 

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import close
 from tf_pfor import ArgumentError, ArgumentTypeError
 from tf_pfor.keras import Ensemble, Variables, functional_call, stack
 
@@ -51,10 +52,6 @@ def gate(units=2):
     model = Gate(units)
     model({"a": X, "b": X})
     return model
-
-
-def close(a, b, **tolerance):
-    np.testing.assert_allclose(a, b, **({"rtol": 1e-5, "atol": 1e-6} | tolerance))
 
 
 def fitted(model, x=X, y=Y, **options):

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import close
 from tf_pfor import ArgumentError, ArgumentTypeError, associative_scan, scan
 
 X = np.random.default_rng(0).normal(size=[3, 5, 2]).astype(np.float32)
@@ -25,10 +26,6 @@ def by_hand(x, axis, reverse=False):
     states = np.stack(made[::-1] if reverse else made)
     sums = states.sum(tuple(range(1, states.ndim)))
     return state, np.moveaxis(2 * states, 0, axis), sums
-
-
-def close(found, wanted):
-    np.testing.assert_allclose(found, wanted, 1e-5, 1e-6)
 
 
 @pytest.mark.parametrize("site", ["eager", "tf.function", "unknown", "jit_compile"])

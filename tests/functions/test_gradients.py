@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.api.test_errors import call, check  # noqa: F401  (a fixture)
-from tests.comparisons import gradient_of, strict, strict_map
+from tests.comparisons import close, gradient_of, strict, strict_map
 from tf_pfor import ArgumentError, ArgumentTypeError, grad, value_and_grad, vmap
 
 X = np.array([[1.0, -2.0], [3.0, 0.5], [0.25, -7.0]], np.float32)
@@ -14,10 +14,6 @@ X = np.array([[1.0, -2.0], [3.0, 0.5], [0.25, -7.0]], np.float32)
 
 def cubes(x):
     return tf.reduce_sum(x**3)
-
-
-def close(found, expected, rtol=1e-5):
-    np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
