@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, strict_map, value_and_gradient
+from tests.comparisons import assert_close, gradient_of, strict_map, value_and_gradient
 
 LABELS, LENGTHS = tf.constant([[1, 2, 3], [2, 2, 0], [4, 0, 0]]), tf.constant([3, 2, 1])
 LOGITS, FRAMES = tf.random.stateless_normal([3, 8, 5], seed=[1, 2]), tf.constant([8, 7, 3])
@@ -125,3 +125,27 @@ def test_gradients_around_logits_that_are_cut():
         input_signature=[unknown],
     )
     check(run(LOGITS), slopes(lambda rows: tf.add_n([cut(row) for row in zip(*rows)]), LOGITS))
+
+
+def test_second_derivatives_of_logits_that_are_cut():
+    """TensorFlow has none, and says so: its loss is made of functions of TensorFlow 1."""
+
+    def cut(labels, length, logits, frames):
+        one = (labels[None, :length], logits[:frames, None], length[None], frames[None])
+        return tf.sin(tf.nn.ctc_loss(*one, blank_index=0)[0])
+
+    def second(row):
+        labels, length, logits, frames = row
+
+        def slopes():
+            of = gradient_of(lambda: cut(labels, length, logits, frames), logits)
+            return tf.reduce_sum(tf.sin(of))
+
+        return gradient_of(slopes, logits)
+
+    for run in (
+        lambda: tf.function(second)([a[0] for a in ROWS]),
+        lambda: tf_pfor.vectorized_map(second, ROWS, warn=False),
+    ):
+        with pytest.raises(tf.errors.NotFoundError, match="SymbolicGradient"):
+            run()

@@ -162,20 +162,14 @@ def _areas(begin: tf.Tensor, end: tf.Tensor, last: Any, room: tf.Tensor) -> tf.T
     return tf.where((end > begin)[..., None], part, tf.one_hot(0, room))
 
 
-_KERNELS: dict[str, tuple[float, Callable[[tf.Tensor], tf.Tensor]]] = {
-    "lanczos1": (1.0, lambda x: _lanczos(x, 1.0)),
-    "lanczos3": (3.0, lambda x: _lanczos(x, 3.0)),
-    "lanczos5": (5.0, lambda x: _lanczos(x, 5.0)),
-    "gaussian": (1.5, lambda x: tf.where(x < 1.5, tf.exp(x * x * -2.0), 0.0)),
-    "box": (1.0, lambda x: tf.where(x < 0.5, 1.0, tf.where(tf.equal(x, 0.5), 0.5, 0.0))),
-    "triangle": (1.0, lambda x: tf.maximum(1.0 - x, 0.0)),
-    "keyscubic": (2.0, lambda x: _in_halves(
-        x, ((1.5 * x - 2.5) * x) * x + 1.0, ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0)),
-    "mitchellcubic": (2.0, lambda x: _in_halves(
-        x, ((7.0 * x - 12.0) * x * x + 16.0 / 3.0) / 6.0,
-        (((-7.0 / 3.0 * x + 12.0) * x - 20.0) * x + 32.0 / 3.0) / 6.0)),
-}  # fmt: skip
-"""The radius of each kernel, and its weights for distances."""
+def _keys_cubic(x: tf.Tensor) -> tf.Tensor:
+    far = ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
+    return _in_halves(x, ((1.5 * x - 2.5) * x) * x + 1.0, far)
+
+
+def _mitchell_cubic(x: tf.Tensor) -> tf.Tensor:
+    near = ((7.0 * x - 12.0) * x * x + 16.0 / 3.0) / 6.0
+    return _in_halves(x, near, (((-7.0 / 3.0 * x + 12.0) * x - 20.0) * x + 32.0 / 3.0) / 6.0)
 
 
 def _lanczos(x: tf.Tensor, radius: float) -> tf.Tensor:
@@ -187,6 +181,19 @@ def _lanczos(x: tf.Tensor, radius: float) -> tf.Tensor:
 
 def _in_halves(x: tf.Tensor, near: tf.Tensor, far: tf.Tensor) -> tf.Tensor:
     return tf.where(x >= 2.0, 0.0, tf.where(x >= 1.0, far, near))
+
+
+_KERNELS: dict[str, tuple[float, Callable[[tf.Tensor], tf.Tensor]]] = {
+    "lanczos1": (1.0, lambda x: _lanczos(x, 1.0)),
+    "lanczos3": (3.0, lambda x: _lanczos(x, 3.0)),
+    "lanczos5": (5.0, lambda x: _lanczos(x, 5.0)),
+    "gaussian": (1.5, lambda x: tf.where(x < 1.5, tf.exp(x * x * -2.0), 0.0)),
+    "box": (1.0, lambda x: tf.where(x < 0.5, 1.0, tf.where(tf.equal(x, 0.5), 0.5, 0.0))),
+    "triangle": (1.0, lambda x: tf.maximum(1.0 - x, 0.0)),
+    "keyscubic": (2.0, _keys_cubic),
+    "mitchellcubic": (2.0, _mitchell_cubic),
+}
+"""The radius of each kernel, and its weights for distances."""
 
 
 def _spans(
