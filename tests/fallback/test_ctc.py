@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, strict_map, value_and_gradient
+from tests.comparisons import assert_close, gradient_of, strict_map, value_and_gradient
 
 LABELS, LENGTHS = tf.constant([[1, 2, 3], [2, 2, 0], [4, 0, 0]]), tf.constant([3, 2, 1])
 LOGITS, FRAMES = tf.random.stateless_normal([3, 8, 5], seed=[1, 2]), tf.constant([8, 7, 3])
@@ -125,3 +125,55 @@ def test_gradients_around_logits_that_are_cut():
         input_signature=[unknown],
     )
     check(run(LOGITS), slopes(lambda rows: tf.add_n([cut(row) for row in zip(*rows)]), LOGITS))
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize("n", [0, 3])
+def test_sparse_labels(n, is_cut):
+    def sparse(row):
+        labels, _, logits, frames = row
+        logits = logits[:frames] if is_cut else logits
+        one = (tf.sparse.from_dense(tf.stack([labels, labels[::-1]])), tf.stack([logits] * 2, 1))
+        return tf.compat.v1.nn.ctc_loss(*one, tf.stack([frames, frames]))
+
+    def both(row):
+        return value_and_gradient(lambda: sparse(row), row[2])
+
+    found = strict_map(both, tuple(a[:n] for a in ROWS))
+    if n:
+        check(found, expected(both, ROWS))
+    assert [t.shape[0] for t in found] == [n, n]
+
+
+def test_a_sequence_longer_than_its_logits():
+    def body(row):
+        labels, length, logits, frames = row
+        sparse = tf.sparse.from_dense(labels[None, :length])
+        return tf.compat.v1.nn.ctc_loss(sparse, logits[:frames, None], frames[None] + 1)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="longer than its logits"):
+        strict_map(body, ROWS)
+
+
+def test_second_derivatives_of_logits_that_are_cut():
+    """TensorFlow has none, and says so: its loss is made of functions of TensorFlow 1."""
+
+    def cut(labels, length, logits, frames):
+        one = (labels[None, :length], logits[:frames, None], length[None], frames[None])
+        return tf.sin(tf.nn.ctc_loss(*one, blank_index=0)[0])
+
+    def second(row):
+        labels, length, logits, frames = row
+
+        def slopes():
+            of = gradient_of(lambda: cut(labels, length, logits, frames), logits)
+            return tf.reduce_sum(tf.sin(of))
+
+        return gradient_of(slopes, logits)
+
+    for run in (
+        lambda: tf.function(second)([a[0] for a in ROWS]),
+        lambda: tf_pfor.vectorized_map(second, ROWS, warn=False),
+    ):
+        with pytest.raises(tf.errors.NotFoundError, match="SymbolicGradient"):
+            run()

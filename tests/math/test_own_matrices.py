@@ -37,7 +37,8 @@ OF_ANY = {  # rows of no elements too
     "eigenvalues of zeros": lambda r: linalg.eigh(0.0 * symmetric(r))[0],
     "singular values": lambda r: linalg.svd(matrix(r), compute_uv=False),
     "several matrices": lambda r: linalg.eigvalsh(tf.stack([symmetric(r), positive(r)])),
-    "expm": lambda r: linalg.expm(tf.cast(matrix(r), tf.float32)),
+    # In float32 the map is as near to float64 as the loop is, 2e-4, and they differ by 5e-6.
+    "expm": lambda r: linalg.expm(matrix(r)),
     "sqrtm": lambda r: linalg.sqrtm(positive(r)),
     "lu": lambda r: linalg.lu(matrix(r)),
     "slogdet": lambda r: linalg.slogdet(matrix(r)),

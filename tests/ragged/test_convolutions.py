@@ -11,9 +11,18 @@ IMAGES = tf.random.stateless_normal([4, 11, 10, 3], [1, 2])
 FILTER = tf.random.stateless_normal([3, 2, 3, 4], [1, 3])
 OF_CHANNELS = tf.random.stateless_normal([3, 3, 3, 2], [1, 4])
 
+
+def scale_of(x):
+    return 1 + tf.reduce_sum(tf.sin(x)) / 999
+
+
 OPS = {
     "convolution": lambda x, s, pad: tf.nn.conv2d(x, FILTER, s, pad),
     "depthwise": lambda x, s, pad: tf.nn.depthwise_conv2d(x, OF_CHANNELS, [1, s, s, 1], pad),
+    "own filter": lambda x, s, pad: tf.nn.conv2d(x, FILTER * scale_of(x), s, pad),
+    "own depthwise filter": lambda x, s, pad: tf.nn.depthwise_conv2d(
+        x, OF_CHANNELS * scale_of(x), [1, s, s, 1], pad
+    ),
     "largest": lambda x, s, pad: tf.nn.max_pool2d(x, [3, 2], s, pad),
     "average": lambda x, s, pad: tf.nn.avg_pool2d(x, [3, 2], s, pad),
     "patches": lambda x, s, pad: tf.image.extract_patches(
@@ -92,6 +101,32 @@ def test_second_gradients_of_maxima_in_the_body():
     compared(body)
 
 
+def test_edges_in_the_body():
+    """Mirrored edges, and their gradients."""
+    edges = slopes_of(lambda x, *_: tf.image.sobel_edges(x), 1, "")
+    compared(edges, tf.random.stateless_normal([4, 11, 10, 3], [2, 3]))
+
+
+@pytest.mark.parametrize("rates", [(1, 2), (2, 2)])
+def test_dilated_filters_of_the_row(rates):
+    def body(e):
+        x = cut(e)
+        return tf.nn.conv2d(x, FILTER * scale_of(x), 1, "SAME", dilations=rates)[0]
+
+    compared(body)
+
+
+def test_gradients_by_a_shared_depthwise_filter():
+    def body(e):
+        with tf.GradientTape() as tape:
+            tape.watch(OF_CHANNELS)
+            y = tf.nn.depthwise_conv2d(cut(e), OF_CHANNELS, [1, 2, 2, 1], "SAME")
+            total = tf.reduce_sum(y**2)
+        return tape.gradient(total, OF_CHANNELS)
+
+    compared(body)
+
+
 TRANSPOSED = {
     "sequence": lambda e: tf.nn.conv1d_transpose(
         e[0][None, : e[1], 0], FILTER[:, 0, ::-1, :3], tf.stack([1, 2 * e[1], 3]), 2)[0],
@@ -160,7 +195,8 @@ def test_no_rows_or_nothing_in_them(name, stride):
             inside = tf_pfor.vectorized_map(slopes, (images, heights, widths), fallback="error")
         return made, tape.gradient(made, images), inside
 
-    channels = {"convolution": 4, "depthwise": 6, "patches": 12}.get(name, 3)
+    known = {"convolution": 4, "filter": 4, "depthwise": 6, "patches": 12}
+    channels = next((k for word, k in reversed(known.items()) if word in name), 3)
     for n in (0, 2):
         made, *gradients = run(IMAGES[:n], tf.zeros([n], tf.int32), WIDTHS[:n])
         np.testing.assert_array_equal(made, np.zeros([n, channels]))

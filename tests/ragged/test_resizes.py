@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import mapped
+from tests.comparisons import compare_around, compare_rows, gradient_of, mapped
 
 D = 3
 X = tf.random.stateless_normal([5, 6, D], [1, 2])
@@ -64,6 +64,24 @@ RESIZED = {
         im[None, : s[0], : s[1]], new, align_corners=True),
     "of integers": lambda im, s, new: tf.image.resize(
         tf.cast(im[: s[0], : s[1]] * 250.0, tf.uint8), [4, 6]),
+    "bicubic": lambda im, s, new: tf.image.resize(im[: s[0], : s[1]], [4, 6], "bicubic"),
+    "bicubic with the edge": lambda im, s, new: tf.compat.v1.image.resize_bicubic(
+        im[None, : s[0], : s[1]], new),
+    "bicubic corners": lambda im, s, new: tf.compat.v1.image.resize_bicubic(
+        im[None, : s[0], : s[1]], new, align_corners=True),
+    "lanczos3": lambda im, s, new: tf.image.resize(im[: s[0], : s[1]], [4, 6], "lanczos3"),
+    "lanczos5": lambda im, s, new: tf.image.resize(im[: s[0], : s[1]], new, "lanczos5"),
+    "gaussian": lambda im, s, new: tf.image.resize(im[: s[0], : s[1]], [4, 6], "gaussian"),
+    "mitchell": lambda im, s, new: tf.image.resize(im[: s[0], : s[1]], new, "mitchellcubic"),
+    "smoothed": lambda im, s, new: tf.image.resize(im[: s[0], : s[1]], [4, 6], antialias=True),
+    "smoothed cubic": lambda im, s, new: tf.image.resize(
+        im[: s[0], : s[1]], new, "bicubic", antialias=True),
+    "moved": lambda im, s, new: tf.raw_ops.ScaleAndTranslate(
+        images=im[None, : s[0], : s[1]], size=[5, 6], scale=[0.7, 1.9],
+        translation=tf.cast(s, tf.float32) / 2.5, kernel_type="lanczos1"),
+    "moved box": lambda im, s, new: tf.raw_ops.ScaleAndTranslate(
+        images=im[None, : s[0], : s[1]], size=[5, 6], scale=[0.7, 1.9], translation=[0.3, -0.2],
+        kernel_type="box", antialias=False),
 }  # fmt: skip
 
 
@@ -90,6 +108,21 @@ def test_resized_images(name, n):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
         wanted = tape.gradient(total, IMAGES, unconnected_gradients="zero")[i]
         np.testing.assert_allclose(gradient[i], wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("is_own", [False, True])
+def test_areas(is_own, align):
+    """TensorFlow has no gradient of them."""
+
+    def body(im, s, new):
+        size = new if is_own else [4, 6]
+        return tf.compat.v1.image.resize_area(im[None, : s[0], : s[1]], size, align)
+
+    found = mapped(body, IMAGES, HEIGHT_WIDTH, NEW)
+    for got, *row in zip(found, IMAGES, HEIGHT_WIDTH, NEW, strict=True):
+        got = got.to_tensor() if isinstance(got, tf.RaggedTensor) else got
+        np.testing.assert_allclose(got, body(*row), rtol=1e-5, atol=1e-5)
 
 
 def slopes_of(name):
@@ -173,6 +206,34 @@ def test_gradients_of_crops_in_the_body(n):
     assert [t.shape[0] for t in found] == [n, n]
     for got, want in zip(found, zip(*wanted)):
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+
+
+NUMBERS = tf.constant([2, 0, 3, 1])
+OF_SOME = {
+    "images and boxes": lambda im, s, boxes, ids, k, method: tf.image.crop_and_resize(
+        im[None, : s[0], : s[1]], boxes[:k], ids[:k], [3, 2], method, 0.5),
+    "boxes": lambda im, s, boxes, ids, k, method: tf.image.crop_and_resize(
+        tf.stack([im, im**2]), boxes[:k], 1 - ids[:k], [3, 2], method, 0.5),
+    "images": lambda im, s, boxes, ids, k, method: tf.image.crop_and_resize(
+        im[None, : s[0], : s[1]], boxes, ids, [3, 2], method, 0.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["bilinear", "nearest"])
+@pytest.mark.parametrize("name", OF_SOME)
+def test_crops_of_some_boxes(name, method):
+    """Values, and gradients by images and boxes in the body."""
+
+    def crops(*row):
+        return OF_SOME[name](*row, method)
+
+    def slopes(*row):
+        return gradient_of(lambda: tf.reduce_sum(tf.sin(crops(*row))), [row[0], row[2]])
+
+    rows = (IMAGES, HEIGHT_WIDTH, BOXES, IDS, NUMBERS)
+    both = lambda *row: [crops(*row), *slopes(*row)]  # noqa: E731
+    compare_rows(both, *rows, rtol=1e-3, atol=1e-4)
+    compare_around(crops, *rows, eager=True, rtol=1e-3, atol=1e-4)
 
 
 def test_crops_of_no_image():

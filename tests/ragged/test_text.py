@@ -135,6 +135,13 @@ OF_MANY = {
     "bag": lambda v: tf.reduce_sum(tf.gather(EMBEDDINGS, TABLE.lookup(v) + 1), 0),
     "in buckets": lambda v: BUCKETS.lookup(v),
     "in a mutable table": lambda v: MUTABLE.lookup(v),
+    "joined in two lines": lambda v: strings.reduce_join(
+        tf.stack([v, strings.upper(v)]), axis=1, separator="-"
+    ),
+    "joined in pairs": lambda v: strings.reduce_join(tf.stack([v, strings.upper(v)], 1), axis=1),
+    "joined in two lines, as columns": lambda v: strings.reduce_join(
+        tf.reshape(tf.stack([v, strings.upper(v)]), [2, -1, 1]), axis=1
+    ),
     "lookup layer": lambda v: LOOKUPS["int"](v),
     "upper": strings.upper,
 }
@@ -414,6 +421,19 @@ def test_a_vector_of_texts_in_a_map_of_a_map(name):
     for i in range(2):
         for k in range(2):
             np.testing.assert_array_equal(found[i, k], body(texts[i, k]))
+
+
+def test_prefixes_joined_in_a_map_of_a_map():
+    """The map around knows how long they are."""
+
+    def body(texts, length):
+        each = tf.stack([texts, strings.upper(texts)])
+        return strict_map(lambda row: strings.reduce_join(row[:length], separator=","), each)
+
+    texts, lengths = tf.constant([["a", "b", "c"], ["d", "", "f"]] * 2), tf.constant([2, 3, 0, 1])
+    found = strict_map(lambda row: body(*row), (texts, lengths))
+    for got, *row in zip(found, texts, lengths, strict=True):
+        np.testing.assert_array_equal(got, body(*row))
 
 
 @pytest.mark.parametrize("where", ["branch", "loop"])

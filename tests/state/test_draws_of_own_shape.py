@@ -8,6 +8,7 @@ from tests.comparisons import strict_map
 
 NUMBERS = tf.constant([3, 0, 5, 1])
 SEED = [1, 2]
+X = tf.range(9.0)
 DRAWS = {
     "normal": lambda k: tf.random.stateless_normal([k], SEED),
     "normal, double": lambda k: tf.random.stateless_normal([k * k, 3], SEED, dtype=tf.float64),
@@ -16,8 +17,31 @@ DRAWS = {
     "integers": lambda k: tf.random.stateless_uniform([2, k], SEED, maxval=100, dtype=tf.int32),
     "all integers": lambda k: tf.random.stateless_uniform([k], SEED, None, None, tf.int64),
     "truncated": lambda k: tf.random.stateless_truncated_normal([k + 100, 7], SEED),
+    "own seeds": lambda k: tf.random.stateless_normal([k, 3], tf.stack([k, 7])),
+    "own seeds, many": lambda k: tf.random.stateless_normal([k * 4001], tf.stack([k, 7])),
+    "own seeds, nothing": lambda k: tf.random.stateless_normal([k, 0], tf.stack([k, 7])),
+    "own seeds, truncated": lambda k: tf.random.stateless_truncated_normal(
+        [2, k], tf.stack([k, 7])),
+    "own range": lambda k: tf.random.stateless_uniform([k], SEED, -k, 100, tf.int32),
+    "own seeds, of a row": lambda k: X[:k] + tf.random.stateless_uniform(
+        tf.shape(X[:k]), tf.stack([k, 7])),
     "between": lambda k: tf.linspace(0.0, 1.0, k + 1),
-}
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+def test_draws_of_a_generator(dtype):
+    generators = [tf.random.Generator.from_seed(3) for _ in range(2)]
+    numbers = tf.constant([3, 0, 900, 1])
+
+    def draws(generator):
+        return lambda k: (generator.normal([k], dtype=dtype), generator.uniform([2, k]))
+
+    found = strict_map(draws(generators[0]), numbers)
+    for k, *got in zip(numbers, *found, strict=True):
+        for mine, wanted in zip(got, draws(generators[1])(k), strict=True):
+            np.testing.assert_array_equal(np.reshape(dense(mine), wanted.shape), wanted)
+    np.testing.assert_array_equal(*[g.state for g in generators])
 
 
 def dense(row):

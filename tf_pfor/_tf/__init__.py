@@ -320,7 +320,9 @@ def _calls_in(graph: Any) -> Sequence[Operation]:
 
 
 def functions_of(op: Operation) -> list[Any]:
-    """The graphs of the functions that are attributes of ``op``."""
+    """The graphs of the functions that are attributes of ``op``, or of its type in TensorFlow 1."""
+    if schema(op.type) is None and find_function(op.graph, op.type) is not None:
+        return [function_graph(op.graph, op.type)]
     if not _may_name_functions(op.type):
         return []
     return [function_graph(op.graph, name) for name in function_names(attr_map(op))]

@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters.math._families import fold_batch, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, product, stacked_dims, transpose, unfold
 from tf_pfor.core.values import Value, folded_form, is_static
+from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
 def over_last_axis(call: Call, logits: Value) -> Any:
@@ -86,17 +89,59 @@ def ctc_loss(
     labels_values: Value,
     sequence_length: Value,
 ) -> Any:
-    """In the batch, which is axis 1: the labels' rows move by i*b, [n, t, b, c] -> [t, n*b, c]."""
+    """In the batch, which is axis 1: the labels' rows move by i*b."""
+    emit = call.emit
+    each = emit("Mul", call.loop.index, emit.as_tensor(inner_dims(call, inputs)[1]))  # [n]
+    shift = emit.reshape(emit("Cast", each, DstT=tf.int64), [call.loop.length, 1, 1])
+    shift = emit("Pad", shift, np.asarray([[0, 0], [0, 0], [0, 1]], np.int32))  # [n, 1, (shift, 0)]
+    moved = emit("AddV2", labels_indices.tensor, shift)
+    where = emit.reshape(moved, [product(call, stacked_dims(call, labels_values)), 2])
+    return _ctc_of_all(call, inputs, where, fold(call, labels_values), sequence_length)
+
+
+@ragged_rule("CTCLoss")
+def ctc_loss_of_own_labels(
+    call: Call,
+    inputs: Value,
+    labels_indices: Value,
+    labels_values: Value,
+    sequence_length: Value,
+) -> Any:
+    """The same, where the number of labels, or of frames, differs per row."""
+    lists = labels_indices, labels_values
+    if not all(isinstance(v, Ragged) and len(v.sizes) == 1 for v in lists):
+        raise CannotVectorize("the labels are as many in all rows")
+    if _tf.in_xla_context(call.emit.graph) or _tf.in_body(call.emit.graph):
+        raise CannotVectorize("labels of the row, under jit_compile or in another map")
+    lengths = call.stacked(sequence_length)
+    x = inputs.in_rows if isinstance(inputs, Ragged) else call.stacked(inputs)
+    if isinstance(inputs, Ragged):
+        (frames, *others) = inputs.sizes
+        if others or not isinstance(frames, RowSizes):
+            raise CannotVectorize("not the number of frames alone differs")
+        fits = tf.reduce_all(lengths <= frames.tensor[:, None])
+        text = "CTCLoss: a sequence is longer than its logits in some iterations. Lengths, frames:"
+        with tf.control_dependencies([tf.debugging.Assert(fits, [text, lengths, frames.tensor])]):
+            x = tf.identity(x)
+    batch = x.shape[2] or tf.shape(x)[2]
+    shift = tf.cast(lists[0].sizes[0].rows * batch, tf.int64)
+    where = lists[0].tensor + tf.stack([shift, tf.zeros_like(shift)], 1)
+    dense = Value.stacked(x), Value.stacked(lengths)
+    loss, back = _ctc_of_all(call, dense[0], where, lists[1].tensor, dense[1])
+    if isinstance(inputs, Ragged):
+        back = Ragged.from_padded(back, inputs.sizes, call.op.outputs[1])
+    return [loss, back]
+
+
+def _ctc_of_all(
+    call: Call, inputs: Value, where: tf.Tensor, what: tf.Tensor, sequence_length: Value
+) -> Any:
+    """[n, t, b, c] -> [t, n*b, c], and back; ``what`` are labels of the places ``where``."""
     emit, n = call.emit, call.loop.length
     frames, batch, classes = inner_dims(call, inputs)
     rows = product(call, [n, batch])
     wide = emit.reshape(transpose(call, inputs.tensor, [1, 0, 2, 3]), [frames, rows, classes])
-    each = emit("Mul", call.loop.index, emit.as_tensor(batch))  # [n]
-    shift = emit.reshape(emit("Cast", each, DstT=tf.int64), [n, 1, 1])
-    shift = emit("Pad", shift, np.asarray([[0, 0], [0, 0], [0, 1]], np.int32))  # [n, 1, (shift, 0)]
-    moved = emit("AddV2", labels_indices.tensor, shift)
-    where = emit.reshape(moved, [product(call, stacked_dims(call, labels_values)), 2])
-    what, length = fold(call, labels_values), fold(call, sequence_length)
+    length = fold(call, sequence_length)
     one_more = call.loop.static_length in (None, 0)
     if one_more:  # the kernel refuses an empty batch: one example behind, with one label
         wide = emit("Pad", wide, np.asarray([[0, 0], [0, 1], [0, 0]], np.int32))

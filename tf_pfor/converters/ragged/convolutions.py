@@ -26,6 +26,7 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.converters.ragged.padding import placed
 from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.core.call import Call
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.facts import lowest
 from tf_pfor.core.values import Value, is_static
@@ -37,13 +38,48 @@ from tf_pfor.layouts.row_sizes import dim
 
 @ragged_rule("Conv2D DepthwiseConv2dNative")
 def convolution(call: Call, input: Value, filter: Value) -> Any:
-    """One filter for all rows, zeros behind the end of each."""
-    if not isinstance(input, Ragged) or filter.is_stacked or not is_static(filter.inner_shape):
-        raise CannotVectorize("the filter differs between iterations, or its size is not known")
+    """One filter for all rows, zeros behind the end of each; or a filter for each."""
+    if not isinstance(input, Ragged) or not is_static(filter.inner_shape):
+        raise CannotVectorize("the images have one shape, or the size of the filter is not known")
     dilations = call.attr("dilations")
     reach = [(k - 1) * dilations[i + 1] + 1 for i, k in enumerate(filter.inner_shape[:2])]
+    if filter.is_stacked:
+        return _of_own_filters(call, _Windows(call, input, reach, in_frames=True), filter.tensor)
     windows = _Windows(call, input, reach)
     return windows.result(_run(call, windows, windows.framed(0), filter.tensor))
+
+
+def _of_own_filters(call: Call, windows: _Windows, filter: tf.Tensor) -> Value:
+    """A filter for each row, [n, height, width, c, c'].
+
+    Depthwise, the channels of all rows are channels of one convolution. Else it is one product with
+    what all taps see.
+    """
+    height, width, depth, channels = filter.shape[1:]
+    if size_at(windows.input, 3) != depth:
+        raise CannotVectorize("the filter is of groups of channels")
+    framed = windows.framed(0)
+    if "Depthwise" in call.op_type:
+        rows = windows.unfolded(framed)
+        rows, filter = with_room(rows, 0, 1), with_room(filter, 0, 1)
+        n, images = tf.shape(rows)[0], tf.shape(rows)[1]
+        x = _joined(tf.transpose(rows, [1, 2, 3, 0, 4]), n * depth)
+        own = tf.reshape(
+            tf.transpose(filter, [1, 2, 0, 3, 4]), [height, width, n * depth, channels]
+        )
+        made = _run(call, windows, x, own)
+        shape = tf.concat([tf.shape(made)[:3], [n, depth * channels]], 0)
+        made = tf.transpose(tf.reshape(made, shape), [3, 0, 1, 2, 4])
+        return windows.result(tf.reshape(made, tf.concat([[n * images], tf.shape(made)[2:]], 0)))
+    call.read.update(["explicit_paddings", "use_cudnn_on_gpu"])  # without a meaning here
+    seen = tf.concat(windows.taps(framed, [height, width], call.attr("dilations")[1:3]), -1)
+    flat = tf.reshape(filter, [-1, 1, 1, height * width * depth, channels])
+    return windows.result(_folded(tf.matmul(seen, flat)))
+
+
+def _joined(x: tf.Tensor, channels: Dim) -> tf.Tensor:
+    """[..., n, c] -> [..., n * c]."""
+    return tf.reshape(x, tf.concat([tf.shape(x)[:-2], [channels]], 0))
 
 
 @ragged_rule("Conv2DBackpropInput DepthwiseConv2dNativeBackpropInput", of_shapes=True)
@@ -53,35 +89,12 @@ def input_gradient(call: Call, input_sizes: Value, filter: Value, out_backprop: 
     return gradient_of(call, lambda x: convolution(call, x, filter), input, out_backprop)
 
 
-@ragged_rule("Conv2DBackpropFilter")
+@ragged_rule("Conv2DBackpropFilter DepthwiseConv2dNativeBackpropFilter")
 def filter_gradient(call: Call, input: Value, filter_sizes: Value, out_backprop: Value) -> Any:
-    """[n, kh, kw, c, c']: what each window of a row has seen, by what flows back to it."""
+    """[n, kh, kw, c, c']: what each tap has seen, by what flows back to it."""
     del filter_sizes
-    height, width, depth, channels = (int(s) for s in call.constant("filter_sizes"))
-    if not isinstance(input, Ragged) or not isinstance(out_backprop, Ragged):
-        raise CannotVectorize("the images, or what flows back, have one shape")
-    if size_at(input, 3) != depth:
-        raise CannotVectorize("the filter is of groups of channels")
-    rates = call.attr("dilations")
-    reach = [(k - 1) * rates[i + 1] + 1 for i, k in enumerate((height, width))]
-    windows = _Windows(call, input, reach)
-    patches = tf.image.extract_patches(
-        windows.framed(0), [1, height, width, 1], call.attr("strides"), rates, windows.padding
-    )
-    there = windows.unfolded(patches)  # [n, images, height, width, kh * kw * c]
-    shape = tf.shape(there)
-    back = out_backprop.in_rows[:, :, : shape[2], : shape[3]]
-    missing = [tf.maximum(shape[k] - tf.shape(back)[k], 0) for k in (2, 3)]
-    around: Any = [[0, 0], [0, 0], [0, missing[0]], [0, missing[1]], [0, 0]]
-    back = tf.pad(back, around)
-    flat = [
-        tf.reshape(t, [shape[0], -1, size])
-        for t, size in ((there, height * width * depth), (back, channels))
-    ]
-    made = tf.matmul(flat[0], flat[1], transpose_a=True)
-    full = tf.reshape(made, [shape[0], height, width, depth, channels])
-    full.set_shape([call.loop.static_length, height, width, depth, channels])
-    return Value.stacked(full)
+    filter = zeros_of(call, call.constant("filter_sizes").tolist(), out_backprop.dtype)
+    return gradient_of(call, lambda x: convolution(call, input, x), filter, out_backprop)
 
 
 @ragged_rule("MaxPool")
@@ -142,6 +155,7 @@ def _zeros(call: Call, shape: Value, dtype: tf.DType) -> Value:
 
 _OPS = {
     "Conv2DBackpropInput": "Conv2D",
+    "DepthwiseConv2dNativeBackpropFilter": "DepthwiseConv2dNative",
     "DepthwiseConv2dNativeBackpropInput": "DepthwiseConv2dNative",
     "AvgPoolGrad": "AvgPool",
     "MaxPoolGrad": "MaxPool",
@@ -188,6 +202,7 @@ class _Windows:
       call: the op.
       input: its images.
       reach: the height and width of a window, with its dilations.
+      in_frames: whether all paddings are to stand around the framed images.
 
     Attributes:
       input: its images.
@@ -195,7 +210,7 @@ class _Windows:
       may_be_cut: whether a window may reach past the edge of an image.
     """
 
-    def __init__(self, call: Call, input: Value, reach: Sequence[int]):
+    def __init__(self, call: Call, input: Value, reach: Sequence[int], *, in_frames: bool = False):
         if not isinstance(input, Ragged):
             raise CannotVectorize("the images have one shape")
         last = call.attr("data_format") if "data_format" in call.schema.attr_types else "NHWC"
@@ -213,7 +228,8 @@ class _Windows:
             isinstance(s, RowSizes) and stride > 1 for s, stride in zip(self._sizes, self._strides)
         )
         # MaxPoolGradGrad may write its result over an input of the same size, before it reads that.
-        self._frames = self.may_be_cut and (depend or call.op_type.startswith("MaxPool"))
+        in_frames |= depend or call.op_type.startswith("MaxPool")
+        self._frames = self.may_be_cut and in_frames
         self.padding = "VALID" if self._frames else call.attr("padding")
 
     def framed(self, filler: object, images: tf.Tensor | None = None) -> tf.Tensor:
@@ -254,6 +270,18 @@ class _Windows:
         is_there = (places >= 0) & (places < size.tensor[:, None])
         more = tf.pad(x, [[0, 1] if k == at else [0, 0] for k in range(5)], constant_values=number)
         return tf.gather(more, tf.where(is_there, places, room), axis=at, batch_dims=1)
+
+    def taps(
+        self, framed: tf.Tensor, kernel: Sequence[int], rates: Sequence[int]
+    ) -> list[tf.Tensor]:
+        """[n, images, height, width, c] for each place in a filter: what it sees of the images."""
+        framed, ranges = self.unfolded(framed), list[Any]()
+        for axis in (0, 1):
+            stride = self._strides[axis]
+            span = dim(framed, axis + 2) - self._reach[axis] + 1
+            firsts = [k * rates[axis] for k in range(kernel[axis])]
+            ranges.append([slice(first, first + span, stride) for first in firsts])
+        return [framed[:, :, i, j] for i in ranges[0] for j in ranges[1]]
 
     def unfolded(self, made: tf.Tensor) -> tf.Tensor:
         """[n, images, ...] of what the op made of framed images."""

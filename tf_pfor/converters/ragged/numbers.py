@@ -28,6 +28,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.facts import highest
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.values import Value, is_static
+from tf_pfor.layouts import row_kernels
 from tf_pfor.layouts.packing import masked
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes
 from tf_pfor.layouts.ragged_parts import row_counts
@@ -188,7 +189,9 @@ _DRAWS = "RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal"
 @source(_DRAWS)
 def draw(call: Call, shape: Value, *limits: Value) -> Any:
     """One draw of as many numbers as the rows have."""
-    leading, rest = _own_shape(call, shape, limits)
+    leading, rest = _own_shape(call, shape)
+    if any(v.is_stacked for v in limits):
+        raise CannotVectorize("the shape and the range differ between iterations")
     total = tf.reduce_sum(row_counts(leading))
     return _drawn(call, call.rebuild(shape=tf.stack([total, *rest])), leading, rest)
 
@@ -202,8 +205,15 @@ _SEEDED = (
 @ragged_rule(_SEEDED, of_shapes=True)
 @source(_SEEDED)
 def seeded_draw(call: Call, shape: Value, *others: Value) -> Any:
-    """One draw for the largest row: the same seed begins with the same numbers in each."""
-    leading, rest = _own_shape(call, shape, others)
+    """One draw for the largest row: the same seed begins with the same numbers in each.
+
+    Where the seed, or the range, differs, the kernel draws for all rows in parallel.
+    """
+    leading, rest = _own_shape(call, shape)
+    if any(v.is_stacked for v in others):
+        total = tf.reduce_sum(row_counts(leading))
+        made = tf.reshape(_by_kernel(call, shape, others), tf.stack([total, *rest]))
+        return _drawn(call, made, leading, rest)
     most = tf.reduce_max(tf.concat([row_counts(leading), [0]], 0))
     drawn = call.rebuild(shape=tf.stack([most, *rest]))
     rows, starts = row_ids(leading), row_starts(leading)
@@ -211,12 +221,30 @@ def seeded_draw(call: Call, shape: Value, *others: Value) -> Any:
     return _drawn(call, made, leading, rest)
 
 
-def _own_shape(call: Call, shape: Value, others: Sequence[Value]) -> tuple[list[Any], list[Any]]:
-    """The sizes up to the last one that differs, and those behind; all else must be shared."""
+def _by_kernel(call: Call, shape: Value, others: Sequence[Value]) -> tf.Tensor:
+    """The numbers of all rows, one behind the other."""
+    names, op = list(call.inputs)[1:], getattr(tf.raw_ops, call.op_type)
+    types = {} if "minval" in names else {"dtype": call.output_dtype()}
+    order = sorted(range(len(names)), key=lambda i: not others[i].is_stacked)
+    tensors = [others[i].tensor for i in order]
+    count = sum(v.is_stacked for v in others)
+
+    def one(own: tf.Tensor, *given: tf.Tensor) -> list[tf.Tensor]:
+        inputs = {names[i]: tensor for i, tensor in zip(order, given, strict=True)}
+        return [tf.reshape(op(shape=own, **inputs, **types), [-1])]
+
+    rows = [call.stacked(shape), *tensors[:count]]
+    length, outputs = call.loop.static_length, call.op.outputs
+    (made,) = row_kernels.all_rows(one, rows, tensors[count:], outputs, [(None,)], length)
+    return made.tensor
+
+
+def _own_shape(call: Call, shape: Value) -> tuple[list[Any], list[Any]]:
+    """The sizes up to the last one that differs, and those behind."""
     sizes = target_sizes(call, shape, 0)
     last = max((i for i, s in enumerate(sizes) if isinstance(s, RowSizes)), default=-1)
-    if last < 0 or not uses_packed(call) or any(v.is_stacked for v in others):
-        raise CannotVectorize("the shape, or the seed or range, differs between iterations")
+    if last < 0 or not uses_packed(call):
+        raise CannotVectorize("the shape differs between iterations in a way that is not known")
     return sizes[: last + 1], sizes[last + 1 :]
 
 

@@ -11,14 +11,16 @@ from tf_pfor.converters.ragged._forms import (
     after_check,
     from_packed,
     from_padded,
+    gradient_of,
     size_when_run,
     uses_packed,
+    zeros_of,
 )
 from tf_pfor.converters.ragged._windows import Moved, size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Value, is_static
+from tf_pfor.core.values import Shape, Value, dims, is_static
 from tf_pfor.layouts.linear import Form, forms
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
@@ -34,16 +36,16 @@ def pad(call: Call, input: Value, paddings: Value, *constant: Value) -> Any:
         found = _among_zeros(call, input, paddings)
     if found is not None:
         return found
-    moved, before = _wider(call, input, paddings)
+    moved, before = _wider(call, input, paddings, call.output_shape())
     places = [at - moved.of(a) for at, a in zip(moved.places, before)]
     inside = [(at >= 0) & (at < moved.size(k)) for k, at in enumerate(places)]
     fill = tf.stop_gradient(constant[0].tensor) if constant else None  # as the kernel's
     return moved.read(places, tf.reduce_all(tf.stack(inside), 0), fill)
 
 
-def _wider(call: Call, x: Value, paddings: Value) -> tuple[Moved, list[Any]]:
+def _wider(call: Call, x: Value, paddings: Value, target: Shape) -> tuple[Moved, list[Any]]:
     """A result that is larger than ``x``, and how much stands before each axis."""
-    amounts, target, found = _amounts(call, paddings), call.output_shape(), list[Any]()
+    amounts, found = _amounts(call, paddings), list[Any]()
     known = forms(call.op.inputs[1])
     for axis, (a, b) in enumerate(amounts):
         size = target[axis] if target is not None else None
@@ -119,7 +121,11 @@ def _among_zeros(call: Call, input: Ragged, paddings: Value) -> Value | None:
 @source("MirrorPad")
 def mirror_pad(call: Call, input: Value, paddings: Value) -> Any:
     """Rows with their own elements around them, in reverse order."""
-    moved, before = _wider(call, input, paddings)
+    return _mirrored_rows(call, input, paddings, call.output_shape())
+
+
+def _mirrored_rows(call: Call, input: Value, paddings: Value, target: Shape) -> Value:
+    moved, before = _wider(call, input, paddings, target)
     edge = int("REFLECT" in str(call.attr("mode")))  # which is not repeated
     places, right = list[Any](), list[Any]()
     for axis, (at, a) in enumerate(zip(moved.places, before)):
@@ -130,6 +136,18 @@ def mirror_pad(call: Call, input: Value, paddings: Value) -> Any:
     text = "a row has fewer elements than it is padded by, and cannot be mirrored. Paddings are"
     places[0] = after_check(call, tf.stack(right), text, [paddings.tensor], places[0])
     return moved.read(places)
+
+
+@ragged_rule("MirrorPadGrad")
+def mirror_pad_gradient(call: Call, input: Value, paddings: Value) -> Any:
+    """Gradients of the elements, which each of their copies adds to."""
+    sizes = [
+        size_plus(size_when_run(input, k), *(-a for a in pair))
+        for k, pair in enumerate(_amounts(call, paddings))
+    ]
+    own = zeros_of(call, sizes, input.dtype)
+    wide = dims(call.op.inputs[0])
+    return gradient_of(call, lambda x: _mirrored_rows(call, x, paddings, wide), own, input)
 
 
 def _mirrored(at: Dim, size: Any, edge: int) -> Any:

@@ -18,9 +18,9 @@ from tf_pfor.converters.ragged._forms import (
     aligned,
     constant_axes,
     from_packed,
+    of_elements,
     rank_of,
     row_ids,
-    row_starts,
     unified,
     uses_packed,
 )
@@ -36,7 +36,9 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes, Size, same_sizes, shape_value
+from tf_pfor.layouts.ragged_parts import row_counts
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.row_sizes import dim
 
 # ---------------------------------------------------------------------------
 # Pieces
@@ -132,7 +134,7 @@ def _of_rows_with_data(
 
 @ragged_rule("ReduceJoin")
 def reduce_join(call: Call, inputs: Ragged, reduction_indices: Value) -> Any:
-    """Over axes that all rows share: packed. Over all, or the one that differs: by rows."""
+    """Over axes that all rows share: packed. Over the last ones that differ: by parts of rows."""
     del reduction_indices
     rank, count = rank_of(inputs), inputs.n_leading
     axes = constant_axes(call, "reduction_indices", rank)
@@ -148,13 +150,21 @@ def reduce_join(call: Call, inputs: Ragged, reduction_indices: Value) -> Any:
     left = axes[len(behind) :]
     if not left:
         return from_packed(call, x, inputs.sizes)
-    if left != list(range(count))[::-1]:
-        raise CannotVectorize("some of the axes that differ are joined")
-    rows = row_ids(inputs.sizes)
+    if left != list(range(count - len(left), count))[::-1]:
+        raise CannotVectorize("axes in front of others that differ are joined")
+    kept, joined = inputs.sizes[: count - len(left)], inputs.sizes[count - len(left) :]
+    lengths = row_counts(joined)
+    if kept:  # a text for each place of the axes that stay
+        lengths = tf.repeat(lengths, row_counts(kept))
+    parts = tf.repeat(tf.range(tf.shape(lengths)[0]), lengths)
     if separator:  # the kernel for segments leaves it out behind an empty text
-        place = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts(inputs.sizes), rows)
-        x = tf.strings.join([tf.where(place > 0, separator, ""), x])
-    return call.like(tf.strings.unsorted_segment_join(x, rows, call.loop.length))
+        starts = tf.cumsum(lengths, exclusive=True)
+        place = tf.range(tf.shape(parts)[0]) - tf.gather(starts, parts)
+        is_behind = tf.reshape(place > 0, tf.stack([-1, *[1] * (len(x.shape) - 1)]))
+        x = tf.strings.join([tf.where(is_behind, separator, ""), x])
+    made = tf.strings.unsorted_segment_join(x, parts, tf.shape(lengths)[0])
+    rest = [dim(made, k) for k in range(1, len(made.shape))]
+    return of_elements(call, made, [*kept, *rest])
 
 
 @ragged_rule("UnsortedSegmentJoin")
