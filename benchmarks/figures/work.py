@@ -38,6 +38,7 @@ class Work:
       kind: ``"map"``, ``"gradients"`` of a loss by the weights, or ``"jacobian"`` by the input.
       amount: the units in a call, of the size and the rows.
       nested: whether ``one`` of TensorFlow takes ``over``, the map for maps inside.
+      torch_compiles: whether torch compiles it in less than a minute, on two cores.
       to_tensorflow: makes the tensors of rows.
       to_torch: turns weights and rows into the layout of torch.
       from_torch: turns results back.
@@ -55,6 +56,7 @@ class Work:
     kind: str = "map"
     amount: Callable[[int, Arrays], float] = lambda size, _: float(size)
     nested: bool = False
+    torch_compiles: bool = True
     to_tensorflow: Callable[[Arrays], list[Any]] | None = None
     to_torch: Callable[[Arrays, Arrays], tuple[Arrays, Arrays]] = lambda w, rows: (w, rows)
     from_torch: Callable[[Arrays], Arrays] = lambda found: found
@@ -184,7 +186,9 @@ def torch(work: Work, size: int, device: str) -> dict[str, Contender]:
         else:
             inner = library.func.grad(one) if work.kind == "gradients" else one
             batch = library.func.vmap(inner, in_dims=(None, *[0] * len(rows)))
-        batches = {"torch": batch, "torch compiled": batch}
+        batches = {"torch": batch}
+        if work.torch_compiles:
+            batches["torch compiled"] = batch
 
     def start(name: str, batch: Fn) -> Any:
         if "compiled" in name:
