@@ -75,6 +75,24 @@ def normal(rng: np.random.Generator, *shape: int, fan: int | None = None) -> np.
     return (rng.normal(size=shape) / np.sqrt(fan or 1)).astype(np.float32)
 
 
+def traced(name: str, fn: Fn, where: str) -> tuple[Callable[[], Any], int]:
+    """A call of the traced function on a device, and its number of ops."""
+    import tensorflow as tf
+
+    with tf.device(where):
+        function = tf.function(fn, autograph=False, jit_compile="compiled" in name or None)
+        concrete = function.get_concrete_function()
+
+    def call() -> Any:
+        with tf.device(where):
+            results = concrete()
+        if "GPU" in where:
+            tf.test.experimental.sync_devices()
+        return results
+
+    return call, sum(op.type != "Const" for op in concrete.graph.get_operations())
+
+
 def tensorflow(work: Work, size: int, device: str) -> dict[str, Contender]:
     """The loop, TensorFlow's own map, tf_pfor and the batch by hand, plain and compiled."""
     import tensorflow as tf
@@ -123,26 +141,11 @@ def tensorflow(work: Work, size: int, device: str) -> dict[str, Contender]:
     names = (LOOP, THEIRS, OURS, COMPILED, HAND, OUR_HAND)
     every = zip(names, [*found, found[-1], by_hand, by_hand])
 
-    def start(name: str, fn: Fn) -> Any:
-        with tf.device(where):
-            traced = tf.function(fn, autograph=False, jit_compile="compiled" in name or None)
-            concrete = traced.get_concrete_function()
-        ops = sum(op.type != "Const" for op in concrete.graph.get_operations())
-
-        def call() -> Any:
-            with tf.device(where):
-                results = concrete()
-            if device == "gpu":
-                tf.test.experimental.sync_devices()
-            return results
-
-        return call, ops
-
     def numbers(results: Any) -> Arrays:
         return [tf.convert_to_tensor(x).numpy() for x in tf.nest.flatten(results)]
 
     return {
-        name: Contender(functools.partial(start, name, fn), numbers) for name, fn in every
+        name: Contender(functools.partial(traced, name, fn, where), numbers) for name, fn in every
     }  # fmt: skip
 
 
