@@ -21,8 +21,9 @@ def saved() -> dict[str, Sizes]:
         title, _, size = r["workload"].rpartition(" ")
         name = names[title]
         numbers = found.setdefault(name, {}).setdefault(int(size), {})
-        if r["measure"].startswith("ms"):
-            numbers[r["measure"].removeprefix("ms, ").replace("ms", work.OURS)] = r["value"]
+        measure = r["measure"].removeprefix("CPU ")
+        if measure.startswith("ms"):
+            numbers[measure.removeprefix("ms, ") if "," in measure else work.OURS] = r["value"]
         elif r["measure"] == (unit := works.WORKS[name].unit):
             numbers[unit] = r["value"]
     return found
@@ -85,12 +86,14 @@ def plot() -> str:
     for axis in axes.flat[len(found) :]:
         axis.set_axis_off()
     lines = {text: line for a in axes.flat for line, text in zip(*a.get_legend_handles_labels())}
-    figure.legend([*lines.values()], [*lines], loc="lower right", ncols=3)
     figure.tight_layout()
+    figure.legend(
+        [*lines.values()], [*lines], loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=6
+    )
     paths = [IMAGES / f"figures.{kind}" for kind in ("png", "svg")]
     for path in paths:
         more = {"metadata": {"Date": None}} if path.suffix == ".svg" else {}
-        figure.savefig(path, dpi=60, **more)
+        figure.savefig(path, dpi=60, bbox_inches="tight", **more)
     return "\n".join(f"docs/images/{path.name}" for path in paths)
 
 

@@ -25,11 +25,10 @@ TENSORFLOWS = (work.LOOP, work.THEIRS, work.OURS, work.COMPILED, work.HAND, work
 class Player:
     """A process with the contenders of a library; ``known`` is what it told of each."""
 
-    def __init__(self, python: str, library: str, *arguments: str, device: str) -> None:
+    def __init__(self, python: str, library: str, *arguments: str) -> None:
         self.without: list[str] = []
         self.known: dict[str, Any] = {}
         command = [python, "-m", "benchmarks.figures.player", library, *arguments]
-        command += ["--device", device]
         begun = ""
         while True:
             self.process = subprocess.Popen(
@@ -95,12 +94,16 @@ def spread(times: list[float]) -> float:
 
 
 def records(
-    title: str, known: dict[str, Any], times: dict[str, list[float]], amount: tuple[str, float]
+    title: str,
+    known: dict[str, Any],
+    times: dict[str, list[float]],
+    amount: tuple[str, float],
+    clock: str,
 ) -> list[timing.Record]:
     """The records of one size."""
     contenders = [*known]
-    found = timing.records(title, times, contenders)
-    found += [timing.record(title, f"ms, {who}", None, better=None)
+    found = timing.records(title, times, contenders, clock=clock)
+    found += [timing.record(title, f"{clock}ms, {who}", None, better=None)
               for who in contenders if who not in times and who != work.OURS]  # fmt: skip
     found.append(timing.record(title, amount[0], amount[1], better=None))
     for who, of in times.items():
@@ -113,9 +116,17 @@ def records(
 
 
 def play(
-    name: str, size: int, pythons: dict[str, str], device: str, duration: float, least: int
+    name: str,
+    size: int,
+    pythons: dict[str, str],
+    options: list[str],
+    duration: float,
+    least: int,
 ) -> list[timing.Record]:
-    """Measures one size of a workload; contenders that fail or differ are named."""
+    """Measures one size of a workload; contenders that fail or differ are named.
+
+    ``options`` are arguments of each player.
+    """
     of, players = works.WORKS[name], []
     numbers: dict[str, np.ndarray] = {}
     owners: dict[str, Player] = {}
@@ -126,7 +137,7 @@ def play(
             for library, python in pythons.items():
                 file = f"{folder}/{library}.npz"
                 try:
-                    player = Player(python, library, name, str(size), file, device=device)
+                    player = Player(python, library, name, str(size), file, *options)
                 except RuntimeError as why:
                     if library == "tensorflow":
                         raise
@@ -149,7 +160,8 @@ def play(
             for player in players:
                 player.close()
     _, rows = of.data(size)
-    return records(title, known, times, (of.unit, of.amount(size, rows)))
+    clock = "CPU " if "cpu" in options[options.index("--clock") :] else ""
+    return records(title, known, times, (of.unit, of.amount(size, rows)), clock)
 
 
 def pythons(peers: str | None) -> dict[str, str]:

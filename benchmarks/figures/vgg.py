@@ -110,7 +110,7 @@ SMALL, LARGE = (
     Work(
         f"VGG16 at {side}x{side}, jacobian", "outputs", "rows", (8,) if side < 224 else (),
         (1, 8, 32, 128) if side < 224 else (1, 8), functools.partial(data, side),
-        tensorflow, jax, torch, kind="jacobian", to_torch=to_torch,
+        tensorflow, jax, torch, kind="jacobian", torch_compiles=False, to_torch=to_torch,
         from_torch=lambda found: [x.transpose(0, 2, 3, 1) for x in found],
     )
     for side in (48, 224)
