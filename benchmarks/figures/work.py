@@ -38,7 +38,7 @@ class Work:
       kind: ``"map"``, ``"gradients"`` of a loss by the weights, or ``"jacobian"`` by the input.
       amount: the units in a call, of the size and the rows.
       nested: whether ``one`` of TensorFlow takes ``over``, the map for maps inside.
-      torch_compiles: whether torch compiles it in less than a minute, on two cores.
+      torch_compiles: whether torch compiles it too; long unrolled loops take minutes.
       to_tensorflow: makes the tensors of rows.
       to_torch: turns weights and rows into the layout of torch.
       from_torch: turns results back.
