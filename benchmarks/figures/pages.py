@@ -80,7 +80,7 @@ def plot() -> str:
                     curves[who].append((size, amount / ms * 1e3))
         for who, points in curves.items():
             width = 2.5 if who in (work.OURS, work.COMPILED) else 1.0
-            color = f"C{ORDER.index(who)}"
+            color = f"C{at}" if (at := ORDER.index(who)) < 10 else "black"
             axis.loglog(*zip(*points), marker="o", label=who, linewidth=width, color=color)
         axis.set(title=of.title, xlabel=of.axis, ylabel=f"{of.unit} a second")
     for axis in axes.flat[len(found) :]:
