@@ -5,7 +5,8 @@
 #   make test ROOM=lists  all tests of one room: the folders of tests/ are the rooms
 #   make test-all     all tests; SHARD=3/20 is the third of twenty shards
 #   make test-oldest  a smoke test on the oldest TensorFlow that we support
-#   make bench        the benchmarks
+#   make bench        the figures in small sizes; PEERS=PYTHON has JAX and torch, if .venv has not
+#   make bench-full   the figures in all sizes, and all other benchmarks: hours
 #   make bench-compare OLD=old NEW=new  what got 10% worse or better: two folders of results, or files
 #   make lint         ruff (lint, format), plain English (tools/prose.py) and pyright
 #   make docs         the coverage page, a check of all links, and the site: docs/_build/html
@@ -28,7 +29,7 @@ SHARD ?=
 PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --maxfail 25
 SMOKE := tests/project/test_smoke.py tests/core/test_graphs.py
 
-.PHONY: bench bench-compare demo docs help install lint release-check test test-all test-oldest
+.PHONY: bench bench-compare bench-full demo docs help install lint release-check test test-all test-oldest
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -61,6 +62,9 @@ test-oldest: $(OLDEST)
 
 bench: $(INSTALLED)
 	$(RUN) -m benchmarks
+
+bench-full: $(INSTALLED)
+	$(RUN) -m benchmarks --full
 
 bench-compare: $(INSTALLED)
 	$(RUN) -m benchmarks.compare "$(OLD)" "$(NEW)"

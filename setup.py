@@ -53,6 +53,7 @@ setup(
         "docs": DOCS,
         "engines": ENGINES,
         "jax": ["jax>=0.4.30"],  # tests/project/test_jax.py
+        "peers": ["jax>=0.4.30", "torch>=2.6"],  # benchmarks/figures
         "tfp": ["tensorflow-probability>=0.24", "tf-keras>=2.16"],
         "lint": ["pyright[nodejs]==1.1.414", "ruff==0.17.6"],
     },
