@@ -108,9 +108,11 @@ def ctc_loss_of_own_labels(
     sequence_length: Value,
 ) -> Any:
     """The same, where the number of labels, or of frames, differs per row."""
-    lists = labels_indices, labels_values
-    if not all(isinstance(v, Ragged) and len(v.sizes) == 1 for v in lists):
+    if not isinstance(labels_indices, Ragged) or not isinstance(labels_values, Ragged):
         raise CannotVectorize("the labels are as many in all rows")
+    (count, *more), (_, *others) = labels_indices.sizes, labels_values.sizes
+    if more or others or not isinstance(count, RowSizes):
+        raise CannotVectorize("not the number of labels alone differs")
     if _tf.in_xla_context(call.emit.graph) or _tf.in_body(call.emit.graph):
         raise CannotVectorize("labels of the row, under jit_compile or in another map")
     lengths = call.stacked(sequence_length)
@@ -124,10 +126,10 @@ def ctc_loss_of_own_labels(
         with tf.control_dependencies([tf.debugging.Assert(fits, [text, lengths, frames.tensor])]):
             x = tf.identity(x)
     batch = x.shape[2] or tf.shape(x)[2]
-    shift = tf.cast(lists[0].sizes[0].rows * batch, tf.int64)
-    where = lists[0].tensor + tf.stack([shift, tf.zeros_like(shift)], 1)
+    shift = tf.cast(count.rows * batch, tf.int64)
+    where = labels_indices.tensor + tf.stack([shift, tf.zeros_like(shift)], 1)
     dense = Value.stacked(x), Value.stacked(lengths)
-    loss, back = _ctc_of_all(call, dense[0], where, lists[1].tensor, dense[1])
+    loss, back = _ctc_of_all(call, dense[0], where, labels_values.tensor, dense[1])
     if isinstance(inputs, Ragged):
         back = Ragged.from_padded(back, inputs.sizes, call.op.outputs[1])
     return [loss, back]

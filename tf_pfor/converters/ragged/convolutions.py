@@ -55,7 +55,10 @@ def _of_own_filters(call: Call, windows: _Windows, filter: tf.Tensor) -> Value:
     Depthwise, the channels of all rows are channels of one convolution. Else it is one product with
     what all taps see.
     """
-    height, width, depth, channels = filter.shape[1:]
+    sizes = [d for d in filter.shape[1:] if d is not None]
+    if len(sizes) < 4:
+        raise CannotVectorize("the size of the filters is unknown")
+    height, width, depth, channels = sizes
     if size_at(windows.input, 3) != depth:
         raise CannotVectorize("the filter is of groups of channels")
     framed = windows.framed(0)

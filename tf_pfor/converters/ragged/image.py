@@ -148,7 +148,7 @@ def _cubic(call: Call, at: tf.Tensor, last: Any, room: tf.Tensor) -> tf.Tensor:
         parts.append((inside, weight))
     total = tf.add_n([w for _, w in parts])
     scale = 1.0 / total if leaves_out else tf.ones_like(total)
-    return tf.add_n([tf.one_hot(i, room) * (w * scale)[..., None] for i, w in parts])
+    return tf.add_n([tf.one_hot(i, room) * tf.expand_dims(w * scale, -1) for i, w in parts])
 
 
 def _areas(begin: tf.Tensor, end: tf.Tensor, last: Any, room: tf.Tensor) -> tf.Tensor:
@@ -156,10 +156,12 @@ def _areas(begin: tf.Tensor, end: tf.Tensor, last: Any, room: tf.Tensor) -> tf.T
     place = tf.range(room)
     low = tf.cast(place, tf.float32)
     behind = tf.where(place >= tf.expand_dims(last, -1), np.float32(np.inf), low + 1.0)
-    covered = tf.minimum(behind, end[..., None]) - tf.maximum(low, begin[..., None])
-    part = tf.maximum(covered, 0.0) / (end - begin)[..., None]
+    covered = tf.minimum(behind, tf.expand_dims(end, -1)) - tf.maximum(
+        low, tf.expand_dims(begin, -1)
+    )
+    part = tf.maximum(covered, 0.0) / tf.expand_dims(end - begin, -1)
     # corners that are aligned in an image of one pixel: an area of nothing is that pixel
-    return tf.where((end > begin)[..., None], part, tf.one_hot(0, room))
+    return tf.where(tf.expand_dims(end > begin, -1), part, tf.one_hot(0, room))
 
 
 def _keys_cubic(x: tf.Tensor) -> tf.Tensor:
@@ -210,7 +212,7 @@ def _spans(
     last = tf.minimum(tf.floor(at + radius * wide - 0.5), size - 1.0)
     is_read = (place >= first[..., None]) & (place <= last[..., None])
     is_read &= ((at >= 0.0) & (at <= size))[..., None]
-    distance = tf.abs((place + 0.5 - at[..., None]) / wide[..., None])
+    distance = tf.abs((place + 0.5 - tf.expand_dims(at, -1)) / tf.expand_dims(wide, -1))
     weights = tf.where(is_read, kernel(distance), 0.0)
     total = tf.reduce_sum(weights, -1, keepdims=True)
     is_any = tf.abs(total) >= 1000.0 * np.finfo(np.float32).tiny
