@@ -117,7 +117,7 @@ MAPS = {
 
 
 @pytest.mark.parametrize("name", sorted(BODIES))
-def test_the_same_numbers_for_all(name):
+def test_table_of_draws_that_are_the_same(name):
     expected, state = _drawn_once(BODIES[name], ROWS)
     found = strict_map(BODIES[name], ROWS, randomness="same")
     np.testing.assert_allclose(found, expected, 1e-6)
@@ -152,7 +152,7 @@ def test_without_rows_nothing_is_drawn(name, where):
 
 
 @pytest.mark.parametrize("name", sorted(BODIES))
-def test_error(name):
+def test_table_of_errors(name):
     STATE.reset()
     with pytest.raises(NotVectorizableError, match=r"randomness is 'error'") as caught:
         tf_pfor.vectorized_map(BODIES[name], ROWS, randomness="error")
