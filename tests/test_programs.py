@@ -25,6 +25,8 @@ ITEMS = "the items of a list get other shapes from trip to trip"
 LOOPED = {
     ("growing_attention_by_row", "gradients"): ITEMS,
     ("growing_attention_by_row", "gradients in two maps"): ITEMS,
+    ("growing_attention_by_row", "no rows"): ITEMS,
+    ("growing_attention_by_row", "one row"): ITEMS,
     ("growing_vector_by_row", "gradients"): CARRIED,
     ("growing_vector_by_row", "one row"): CARRIED,
     ("map_to_ragged", "gradients"): SLICE,
@@ -35,7 +37,9 @@ LOOPED = {
     ("map_to_ragged", "two maps"): SLICE,
     ("map_to_ragged", "values"): SLICE,
     ("optional", "gradients"): OPTIONAL,
+    ("optional", "gradients in two maps"): OPTIONAL,
     ("optional", "no rows"): OPTIONAL,
+    ("optional", "one row"): OPTIONAL,
     ("optional", "two maps"): OPTIONAL,
     ("optional", "values"): OPTIONAL,
 }
