@@ -1,7 +1,7 @@
 """Loop variables that grow (``shape_invariants``): gradients in the body, and refusals.
 
 What such a loop leaves is ragged where rows choose how many trips they make (tests/ragged/
-test_growing.py). So its gradient in the body carries ragged rows, and runs in a loop over the rows.
+test_growing.py). So its gradient in the body carries ragged rows.
 """
 
 import numpy as np
@@ -47,22 +47,14 @@ def total(model):
     return lambda k, x: tf.reduce_sum(model(k, x) ** 3)
 
 
-def looped(one, k, x):
-    """A map of which the gradient loop runs in a loop over the rows."""
-
-    run = lambda k, x: mapped(one, k, x, out_shapes="dense", fallback="loop")  # noqa: E731
-    with pytest.warns(tf_pfor.FallbackWarning, match="run in a sequential loop"):
-        return tf.function(run, autograph=False)(k, x)
-
-
-def check(one, k, x=X, run=mapped, **options):
-    assert_close(run(one, k, x, **options), by_row(one, k, x))
+def check(one, k, x=X, **options):
+    assert_close(mapped(one, k, x, **options), by_row(one, k, x))
 
 
 @pytest.mark.parametrize("model", [appended, captured])
 @pytest.mark.parametrize("k", [SAME * 0, SAME, K])
 def test_gradient_in_the_body(model, k):
-    check(gradient_in_body(model), k, run=looped)
+    check(gradient_in_body(model), k, out_shapes="dense")
 
 
 def test_gradient_of_an_invariant_trip_count():
@@ -70,8 +62,8 @@ def test_gradient_of_an_invariant_trip_count():
 
 
 def test_few_rows():
-    check(gradient_in_body(appended), K[1:2], X[:1], run=looped)
-    assert looped(gradient_in_body(appended), K[:0], X[:0]).shape[0] == 0
+    check(gradient_in_body(appended), K[1:2], X[:1], out_shapes="dense")
+    assert mapped(gradient_in_body(appended), K[:0], X[:0]).shape[0] == 0
 
 
 @pytest.mark.parametrize("strategy", ["auto", "compact", "mask"])
