@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
 from tests import call_sites
 from tests.program_modes import ATOL, RTOL, is_float
 from tests.programs import ALL
@@ -18,8 +17,6 @@ MAY_LOOP = frozenset(name for name, _ in LOOPED)
 
 # (program, origin, site) that fail: a part of the error.
 SITES_FAIL: dict[tuple[str, str, str], str] = {}
-# The same that loop over rows: of a beam search whose hidden state has an unknown size.
-SITES_LOOPED = (("beam_search", "outer", "all None"),)
 
 
 @functools.cache
@@ -50,7 +47,7 @@ def body_of(program):
 
 CELLS = [
     pytest.param(*cell, id="-".join(cell))
-    for cell in dict.fromkeys([*call_sites.cover(sorted(ALL), fits), *SITES_FAIL, *SITES_LOOPED])
+    for cell in dict.fromkeys([*call_sites.cover(sorted(ALL), fits), *SITES_FAIL])
 ]
 
 
@@ -77,9 +74,8 @@ def run(name, origin, site, fallback):
 
 
 def test_gaps_are_sorted_and_fit():
-    for cells in (list(SITES_FAIL), list(SITES_LOOPED)):
-        assert cells == sorted(cells)
-        assert all(fits(*cell) for cell in cells)
+    assert list(SITES_FAIL) == sorted(SITES_FAIL)
+    assert all(fits(*cell) for cell in SITES_FAIL)
 
 
 @pytest.mark.parametrize(("name", "origin", "site"), CELLS)
@@ -89,7 +85,4 @@ def test_program_sites(name, origin, site):
         with pytest.raises(Exception, match=re.escape(SITES_FAIL[cell])):
             run(*cell, "error")
         return
-    if cell in SITES_LOOPED:
-        with pytest.raises(tf_pfor.NotVectorizableError):
-            run(*cell, "error")
-    run(*cell, "loop" if cell in SITES_LOOPED or name in MAY_LOOP else "error")
+    run(*cell, "loop" if name in MAY_LOOP else "error")

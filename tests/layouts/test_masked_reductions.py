@@ -72,8 +72,6 @@ PROGRAMS = {
     "truths": of_truths,
     "integers": of_integers,
 }
-# In the gradient what is selected meets ops that see it: a loop over rows, with the same numbers.
-LOOPED = {"product"}
 
 
 def gradient(fn):
@@ -114,17 +112,7 @@ def test_a_tape_around(name):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_in_the_body(name):
-    one, strict = gradient(PROGRAMS[name]), name not in LOOPED
-
-    @tf.function(autograph=False)
-    def run(x, m):
-        return tf_pfor.vectorized_map(lambda r: one(*r), (x, m), fallback_to_while_loop=not strict)
-
-    if strict:
-        found = run(X, MASK)
-    else:
-        with pytest.warns(tf_pfor.FallbackWarning, match="Where|Transpose"):
-            found = run(X, MASK)
+    found = tf.function(lambda x, m: mapped(gradient(PROGRAMS[name]), x, m))(X, MASK)
     assert_close(found, expected(PROGRAMS[name]))
 
 
