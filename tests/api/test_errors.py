@@ -107,6 +107,7 @@ NO_ROWS = {
     "dataset": (tf.data.Dataset.range(3), "is a tf.data.Dataset", "dataset.batch(n).map("),
     "generator": ((x for x in [X]), "is a generator", "stack what it gives"),
     "zip": (zip(X, X), "is a zip", "stack what it gives"),
+    "set": ({1.0, 2.0}, "is a set, which has no order", "stack what it gives"),
 }
 
 

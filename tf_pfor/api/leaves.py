@@ -36,7 +36,8 @@ def tensor_of(leaf: Nest, name: str, shared: str) -> tf.Tensor:
         raise ArgumentError(
             f"{name} is a scalar, {leaf!r}. Expected: a tensor of shape [n, ...], with one row for "
             "each call of the function. A list of numbers or texts is a nest of scalars: make one "
-            f"tensor of it, tf.constant([...]). {shared}"
+            "tensor of it, tf.constant([...]), or tf.ragged.constant([...]) if lengths differ. "
+            f"{shared}"
         )
     return tensor
 

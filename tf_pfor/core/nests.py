@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import functools
 import numbers
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -205,7 +205,7 @@ def check_rows(structure: Nest, name: str) -> None:
     """Refuses what is a sequence of numbers or examples for Python, but no tensor with axis 0.
 
     Raises:
-      ArgumentTypeError: for a range, a dataset or an iterator; it says what to pass instead.
+      ArgumentTypeError: for a range, a set, a dataset or an iterator; it says what to pass instead.
     """
     if isinstance(structure, range):
         raise ArgumentTypeError(
@@ -217,9 +217,10 @@ def check_rows(structure: Nest, name: str) -> None:
             f"{name} is a tf.data.Dataset, expected a nest of tensors of shape [n, ...]. Map over "
             "its batches: dataset.batch(n).map(lambda batch: tf_pfor.vectorized_map(fn, batch))."
         )
-    if isinstance(structure, Iterator):
+    if isinstance(structure, (Iterator, Set)):
+        lack = "order" if isinstance(structure, Set) else "axis 0, and can be read once"
         raise ArgumentTypeError(
-            f"{name} is a {type(structure).__name__}, which can be read once and has no axis 0. "
+            f"{name} is a {type(structure).__name__}, which has no {lack}. "
             "Expected: a nest of tensors of shape [n, ...]: stack what it gives."
         )
     if isinstance(structure, Mapping):
