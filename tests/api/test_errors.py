@@ -73,6 +73,27 @@ ERRORS = {
         mapped((tf.zeros([0]), tf.zeros([2]))), WRONG, "elems[0]: (0,)", "elems[1]: (2,)"),
     "a scalar element": (
         mapped((X, 1.0)), WRONG, "elems[1] is a scalar", "[n, ...]", "Close over it"),
+    "two arguments": (
+        mapped(X, X), NO_TYPE, "fallback_to_while_loop must be a bool", "vmap(fn)(x, y)"),
+    "vmap of a tensor": (
+        lambda: tf_pfor.vmap(Untraced(), X), WRONG, "in_axes", "a tensor of shape", "vmap(fn)(x)"),
+    "grad of a tensor": (
+        lambda: tf_pfor.grad(Untraced(), X), WRONG, "argnums", "a tensor of shape", "grad(fn)(x)"),
+    "axes of a dict": (
+        lambda: tf_pfor.vmap(Untraced(), in_axes={"a": 0})({"a": X}), WRONG,
+        "in_axes is {'a': 0}", "one entry for each argument"),
+    "jit_compile of a text": (
+        lambda: tf_pfor.vmap(Untraced(), jit_compile="yes"), NO_TYPE, "jit_compile must be a bool"),
+    "map for apply": (
+        lambda: tf_pfor.data.map_and_batch(Untraced(), 2)(X, X), NO_TYPE, "ds.apply(...)"),
+    "a model for its folder": (
+        lambda: tf_pfor.saved_model.batch(tf.Module(), "a"), NO_TYPE, "in_dir", "Module"),
+    "an example of a number": (
+        lambda: tf_pfor.per_example_gradients(Untraced(), tf.Variable(1.0), [1.0]), WRONG,
+        "batch[0][0] is a scalar", "Close over it in loss_fn"),
+    "a spec of ragged rows": (
+        lambda: tf_pfor.explain(Untraced(), tf.RaggedTensorSpec([None, None])), NO_TYPE,
+        "RaggedTensorSpec", "a RaggedTensor of two rows"),
     "an element that is no tensor": (
         mapped((X, object())), NO_TYPE, "elems[1] is a object", "expected a tensor"),
     "for_loop, structures differ": (

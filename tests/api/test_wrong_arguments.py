@@ -1,6 +1,7 @@
 """Arguments that are no tensor, have no rows, or do not fit: one error that says what to do."""
 
 import datetime
+import math
 import os
 
 import keras
@@ -199,6 +200,9 @@ NEED_VALUES = {
     "generator": (lambda x: sum(v * v for v in x), "iterates over", "tf.reduce_sum"),
     "comprehension": (lambda x: [v * v for v in x], "iterates over", "tf.map_fn"),
     "sum": (lambda x: sum(x), "iterates over", "for statement"),
+    "unpacked": (lambda x: (lambda a, b: a)(*x), "takes it apart", "a, b = tf.unstack(v)"),
+    "math": (lambda x: math.sin(x[0]), "to NumPy", "tf.sin for np.sin or math.sin"),
+    "max": (lambda x: max(x[0], x[1]), "Python bool", "tf.maximum for max()"),
 }
 
 
@@ -210,9 +214,33 @@ def test_python_that_needs_values(call, kind):
         lambda: tf_pfor.vectorized_map(body, X),
         tf_pfor.ArgumentTypeError,
         f"test_wrong_arguments.py:{body.__code__.co_firstlineno}",
-        "traced once",
+        "traced before it runs",
         *texts,
     )
+
+
+def test_a_list_that_a_loop_fills(call):
+    def body(x):
+        found = []
+        for v in x:
+            found.append(v)
+        return tf.stack(found)
+
+    texts = ("outside of it", "test_wrong_arguments.py", "tf.TensorArray")
+    check(call, lambda: tf_pfor.vectorized_map(body, X), NO_TYPE, *texts)
+
+
+@pytest.mark.parametrize("layer", ["dense", "model", "convolution"])
+def test_a_layer_of_keras_takes_a_batch(layer):
+    layers = tf.keras.layers
+    found = {
+        "dense": (layers.Dense(2), X),
+        "model": (tf.keras.Sequential([tf.keras.Input([2]), layers.Dense(2)]), X),
+        "convolution": (layers.Conv1D(2, 3), tf.ones([2, 8, 1])),
+    }
+    one, rows = found[layer]
+    texts = ("takes a batch", "model(x[None])[0]", "Keras says: ")
+    check(CALLS["eager"], lambda: tf_pfor.vectorized_map(one, rows), WRONG, *texts)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -388,6 +388,36 @@ def test_ragged_outputs_in_blocks(tmp_path):
     tf_pfor.saved_model.batch(path, tmp_path / "many", max_batch=2, verify=5)
 
 
+def test_a_loaded_map_has_first_derivatives(tmp_path, caplog):
+    x, sizes = tf.random.stateless_normal([3, 5], [1, 2]), tf.constant([1, 4, 2])
+    specs = [tf.TensorSpec([None, 5]), tf.TensorSpec([None], tf.int32)]
+    model = tf.Module()
+    model.fn = tf.function(
+        lambda x, k: tf_pfor.vmap(lambda a, b: tf.reduce_sum(tf.nn.softmax(a[:b]) * a[:b]))(x, k),
+        input_signature=specs,
+        autograph=False,
+    )
+    tf.saved_model.save(model, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    assert "unsaved custom gradients" not in caplog.text
+
+    def slope(fn):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(fn(x, sizes) ** 2)
+        return tape.gradient(y, x)
+
+    def second(fn):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            first = slope(fn)
+        return tape.gradient(first, x)
+
+    np.testing.assert_allclose(slope(loaded.fn), slope(model.fn), rtol=1e-6)
+    with pytest.raises(LookupError, match="first derivatives only"):
+        second(loaded.fn)
+
+
 def test_a_loop_without_a_gradient(tmp_path):
     """TensorFlow would save the gradient of the loop, which has none."""
 

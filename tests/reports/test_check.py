@@ -115,6 +115,12 @@ def test_variables_are_as_before():
     assert total.numpy() == 1.0
 
 
+def test_nothing_that_was_compared_is_not_equal():
+    report = tf_pfor.check(lambda x: x + tf.random.normal([]), X)
+    assert not report.is_equal
+    assert str(report).startswith("Nothing was compared")
+
+
 def test_random_numbers_are_not_compared():
     report = tf_pfor.check(lambda x: (x + tf.random.normal([3]), x * 2), X)
     assert report.is_equal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import weakref
 from collections.abc import Callable, Sequence
@@ -126,6 +127,8 @@ def attached(
 
         return list(run(*given))
     results = make(*given)
+    if _SAVING.get():
+        return [_without_gradient(t) if has_gradient(t) else t for t in results]
     count, tensors = len(results), [*results, *given]
     name = f"CustomGradient-{_tf.ops.uid()}"
 
@@ -146,6 +149,10 @@ def attached(
         if source.dtype in (tf.resource, tf.variant):
             _tf.copy_handle_data(source, tensor)
     return made[:count]
+
+
+_SAVING: contextvars.ContextVar[bool] = contextvars.ContextVar("saving", default=False)
+"""Whether a gradient function is traced for a SavedModel."""
 
 
 def _register(name: str, back: Callable[..., Any], owner: tf.Graph) -> None:
@@ -171,7 +178,20 @@ def _register(name: str, back: Callable[..., Any], owner: tf.Graph) -> None:
         if found is None:
             raise LookupError(f"'{name}' is a gradient of a function that was deleted.")
         functions, _ = getattr(found, _KEPT)
-        return list(functions[name](op, *upstream))
+        is_saved = _SAVING.set(op is None)  # only a SavedModel asks without an op
+        try:
+            return list(functions[name](op, *upstream))
+        finally:
+            _SAVING.reset(is_saved)
+
+
+def _without_gradient(tensor: tf.Tensor) -> tf.Tensor:
+    """The tensor, whose gradient is an error: a SavedModel keeps no gradients of gradients."""
+    return tf.raw_ops.PreventGradient(
+        input=tensor,
+        message="A SavedModel of tf_pfor has first derivatives only. Take the second derivative in "
+        "the function that is saved.",
+    )
 
 
 def _forget(names: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ def check_callable(fn: Callable[..., Any], name: str) -> None:
     """Refuses what cannot be called."""
     if not callable(fn):
         raise ArgumentTypeError(
-            f"{name} must be a function of one iteration, found {fn!r} of type "
+            f"{name} must be a function of one iteration, found {nests.shown(fn)} of type "
             f"{type(fn).__name__}. Pass a function, a lambda or a callable object."
         )
 
@@ -130,7 +130,9 @@ def fixed_block(block: object, name: str = "parallel_iterations", other: str = "
     if isinstance(known, np.ndarray) and known.ndim == 0:
         known = known.item()
     if isinstance(known, bool) or not isinstance(known, numbers.Integral) or int(known) < 1:
-        raise ArgumentError(f"{name} must be a positive int or None{other}, found {block!r}.")
+        raise ArgumentError(
+            f"{name} must be a positive int or None{other}, found {nests.shown(block)}."
+        )
     return int(known)
 
 

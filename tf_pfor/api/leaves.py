@@ -32,7 +32,7 @@ def tensor_of(leaf: Nest, name: str, shared: str) -> tf.Tensor:
             f"{name} is a handle (dtype {tensor.dtype.name}) of a variable, a table, a queue, a "
             f"dataset or a list, which has no rows. Expected: a tensor of shape [n, ...]. {shared}"
         )
-    if isinstance(leaf, _SCALARS):
+    if is_scalar(leaf):
         raise ArgumentError(
             f"{name} is a scalar, {leaf!r}. Expected: a tensor of shape [n, ...], with one row for "
             "each call of the function. A list of numbers or texts is a nest of scalars: make one "
@@ -40,6 +40,11 @@ def tensor_of(leaf: Nest, name: str, shared: str) -> tf.Tensor:
             f"{shared}"
         )
     return tensor
+
+
+def is_scalar(leaf: object) -> bool:
+    """Whether a leaf is a number or a text of Python."""
+    return isinstance(leaf, _SCALARS)
 
 
 def check_tensor(leaf: object, name: str, shared: str) -> None:

@@ -14,7 +14,7 @@ from tf_pfor.api.progress import Bar, Lines
 from tf_pfor.core import settings as defaults
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.loop import Block
-from tf_pfor.core.nests import Nest
+from tf_pfor.core.nests import Nest, shown
 from tf_pfor.core.settings import Defaults, Fallback, OutShapes, Randomness, Settings
 
 
@@ -147,6 +147,12 @@ class Options:
         """
         if fallback is not None:
             fallback = check_fallback(fallback)
+        if not isinstance(may_loop, (bool, np.bool_)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentTypeError(
+                f"fallback_to_while_loop must be a bool, found {shown(may_loop)}. For a function "
+                "of several arguments use tf_pfor.vmap(fn)(x, y), or one nest of them: "
+                "vectorized_map(fn, (x, y))."
+            )
         if not may_loop and fallback not in (None, "error"):
             raise ArgumentError(
                 f"fallback_to_while_loop is False and fallback is {fallback!r}: one says that "
@@ -224,7 +230,7 @@ def check_bool(value: object, name: str) -> bool:
       ArgumentTypeError: if it is no bool.
     """
     if not isinstance(value, (bool, np.bool_)):
-        raise ArgumentTypeError(f"{name} must be a bool, found {value!r}. Pass True or False.")
+        raise ArgumentTypeError(f"{name} must be a bool, found {shown(value)}. Pass True or False.")
     return bool(value)
 
 

@@ -20,7 +20,7 @@ from tf_pfor.api.mapped_arguments import (
     elements_of,
     places_of_rows,
 )
-from tf_pfor.api.options import Job, Options
+from tf_pfor.api.options import Job, Options, check_bool
 from tf_pfor.api.replicas import Strategy, checked_strategy, run_distributed
 from tf_pfor.api.run import run
 from tf_pfor.core import nests
@@ -142,11 +142,14 @@ def vmap(
         )
     if not callable(fn):
         raise ArgumentTypeError(
-            f"vmap expects a function of one example, found {fn!r} of type {type(fn).__name__}."
+            f"vmap expects a function of one example, found {nests.shown(fn)} of type "
+            f"{type(fn).__name__}."
         )
     _check_axes(in_axes, "in_axes")
     _check_axes(out_axes, "out_axes")
     _check_size(axis_size, "axis_size", 0)
+    if jit_compile is not None:
+        check_bool(jit_compile, "jit_compile")
     block, budget = check_blocks(chunk_size, memory_budget, "chunk_size")
     is_shown = check_progress(progress, block, "chunk_size")
     if is_shown and jit_compile:
@@ -303,7 +306,8 @@ def _check_axes(axes: Axes, name: str) -> None:
     for leaf in tf.nest.flatten(nests.from_user(axes)):
         if leaf is not None and (isinstance(leaf, bool) or not isinstance(leaf, numbers.Integral)):
             raise ArgumentError(
-                f"{name} must be an int, None, or a nest of these; found {leaf!r} in {axes!r}."
+                f"{name} must be an int, None, or a nest of these; found {nests.shown(leaf)}. vmap "
+                "makes a function, and does not call it: vmap(fn)(x)."
             )
 
 

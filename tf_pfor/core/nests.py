@@ -9,6 +9,7 @@ import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor._tf import _types
@@ -21,6 +22,8 @@ Leaves are tensors, composites, variables, specs or Python values. The name says
 opens what it gets by ``tf.nest``, or hands it on to one that does. A type checker cannot tell more.
 """
 
+
+_SHOWN = 200  # characters of a value in a message
 
 _OF_REPLICAS = tf.distribute.DistributedValues
 
@@ -172,6 +175,14 @@ def paths(structure: Nest, name: str) -> list[str]:
     return [name] * len(flatten(structure))
 
 
+def shown(value: object) -> str:
+    """A value in a message: a tensor by its shape, anything else as Python writes it, cut."""
+    if isinstance(value, (tf.Tensor, tf.Variable, np.ndarray)):
+        return f"a tensor of shape {value.shape}"
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
 def check_leaves(structure: Nest, name: str) -> None:
     """Refuses what TensorFlow cannot flatten: dicts without an order, and values of replicas.
 
@@ -250,6 +261,7 @@ def spread(prefix: Nest, tree: Nest, name: str) -> list[int | None]:
         keys = sorted(tree)
         return [a for k in keys for a in spread(prefix[k], tree[k], f"{name}[{k!r}]")]
     raise ArgumentError(
-        f"{name} is {prefix!r}, which is not an int, None or a prefix of the nest "
-        f"{tf.nest.map_structure(lambda x: '*', tree)!r} that it belongs to."
+        f"{name} is {shown(prefix)}. Expected: an int, None or a prefix of the nest "
+        f"{shown(tf.nest.map_structure(lambda x: '*', tree))}. The outer tuple of in_axes has one "
+        "entry for each argument: ({'a': 0, 'b': None},) for one argument that is a dict."
     )

@@ -104,7 +104,8 @@ class Differentiated:
         if self._has_aux:
             if not isinstance(result, tuple) or len(result) != 2:
                 raise ArgumentError(
-                    f"With has_aux=True the function must return (outputs, aux), found {result!r}."
+                    f"With has_aux=True the function must return (outputs, aux), found "
+                    f"{nests.shown(result)}."
                 )
             result, self._aux = result
         if result is None:
@@ -234,7 +235,7 @@ def compiled(
       extra: the number of arguments at the end that are not for ``fn``.
     """
     if not callable(fn):
-        raise ArgumentError(f"expected a function to differentiate, found {fn!r}.")
+        raise ArgumentError(f"expected a function to differentiate, found {nests.shown(fn)}.")
     return _compiled(fn, _checked_argnums(argnums), has_aux, compute, extra)
 
 
@@ -290,5 +291,8 @@ def _checked_argnums(argnums: Any) -> Argnums:
     several = isinstance(argnums, Sequence) and not isinstance(argnums, str)
     given: Sequence[Any] = argnums if several else [argnums]
     if any(isinstance(k, bool) or not isinstance(k, numbers.Integral) for k in given):
-        raise ArgumentError(f"argnums must be an int or several, found {argnums!r}.")
+        raise ArgumentError(
+            f"argnums must be an int or several, found {nests.shown(argnums)}. A derivative is a "
+            "function, as in grad(fn)(x)."
+        )
     return tuple(map(int, given)) if several else int(given[0])

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.api.checks import check_callable
+from tf_pfor.api.leaves import is_scalar, tensor_of
 from tf_pfor.core import nests
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
@@ -24,7 +25,7 @@ LossFn = Callable[..., Any]
 def example_gradients(loss_fn: LossFn, variables: Nest, has_aux: bool) -> Callable[..., Any]:
     """A function of one example: gradients (slices for lookups), loss and aux."""
     check_callable(loss_fn, "loss_fn")
-    converted = autographed(loss_fn)
+    converted = autographed(loss_fn, "loss_fn")
     leaves = _checked(variables)
 
     def one(*example: Nest) -> tuple[list[Any], tf.Tensor, Any]:
@@ -54,7 +55,9 @@ def example_gradients(loss_fn: LossFn, variables: Nest, has_aux: bool) -> Callab
 
 def _loss_and_aux(result: Nest) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
-        raise ArgumentError(f"With has_aux=True loss_fn must return (loss, aux), found {result!r}.")
+        raise ArgumentError(
+            f"With has_aux=True loss_fn must return (loss, aux), found {nests.shown(result)}."
+        )
     return result
 
 
@@ -118,8 +121,8 @@ def _checked(variables: Nest) -> list[Any]:
     for leaf, name in zip(leaves, nests.paths(variables, "variables")):
         if not isinstance(leaf, (tf.Tensor, tf.Variable)):
             raise ArgumentTypeError(
-                f"{name} is {leaf!r} of type {type(leaf).__name__}, expected a variable or a "
-                "tensor that loss_fn uses."
+                f"{name} is {nests.shown(leaf)} of type {type(leaf).__name__}, expected a "
+                "variable or a tensor that loss_fn uses."
             )
         if not has_derivative(leaf.dtype):
             raise ArgumentError(
@@ -129,12 +132,15 @@ def _checked(variables: Nest) -> list[Any]:
 
 
 def check_batch(batch: tuple[Any, ...]) -> None:
-    """Refuses a batch without tensors, which has no examples."""
+    """Refuses a batch without tensors, which has no examples, and numbers of Python."""
     if all(x is None for x in tf.nest.flatten(nests.from_user(batch))):
         raise ArgumentError(
             "batch holds no tensor, so there are no examples. Expected: tensors of shape [n, ...], "
             "behind the variables."
         )
+    for leaf, name in zip(nests.flatten(batch), nests.paths(batch, "batch")):
+        if is_scalar(leaf):
+            tensor_of(leaf, name, "Close over it in loss_fn if all examples share it.")
 
 
 def flattened(gradient: Nest, *rows: Dim) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor._tf import _definitions
-from tf_pfor.core.errors import ArgumentError, FileError, VerificationError
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, FileError, VerificationError
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.settings import Fallback
 from tf_pfor.frontends import inputs as described
@@ -117,7 +117,7 @@ def batch(
       The ``BatchedModel``, with a report of the outcome of each op.
 
     Raises:
-      ArgumentError: if an argument is wrong, or the model refuses made values.
+      ArgumentError, ArgumentTypeError: if an argument is wrong, or the model refuses made values.
       NotVectorizableError: if ops cannot be vectorized.
       VerificationError: if the models differ. Nothing is written then.
 
@@ -243,8 +243,17 @@ def _save(model: Any, path: str, signatures: dict[str, Any]) -> None:
 # ---------------------------------------------------------------------------
 
 
+def _absolute(path: object, name: str) -> str:
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentTypeError(
+            f"{name} is of type {type(path).__name__}. Expected: the path of a folder, where "
+            "tf.saved_model.save has written the model."
+        )
+    return os.path.abspath(os.fspath(path))
+
+
 def _source(path: str | os.PathLike[str]) -> str:
-    source = os.path.abspath(os.fspath(path))
+    source = _absolute(path, "in_dir")
     if not tf.saved_model.contains_saved_model(source):
         raise ArgumentError(
             f"{source} is no SavedModel. Expected: a folder that tf.saved_model.save or Keras' "
@@ -254,7 +263,7 @@ def _source(path: str | os.PathLike[str]) -> str:
 
 
 def _target(path: str | os.PathLike[str], source: str) -> str:
-    target = os.path.abspath(os.fspath(path))
+    target = _absolute(path, "out_dir")
     if os.path.islink(target):
         raise ArgumentError(
             f"{target} is a link. Expected: a new folder, or an empty one: give the path that the "

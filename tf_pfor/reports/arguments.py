@@ -18,7 +18,7 @@ from tf_pfor.api.mapped_arguments import Axes, elements_of
 from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis
 from tf_pfor.core.emit import Dim
-from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
 from tf_pfor.reports.subjects import Subject
 from tf_pfor.tracing.trace import Body, trace
@@ -81,6 +81,12 @@ def _arguments(
     rows = args[0] if len(args) == 1 else tuple(args)
     nests.check_rows(rows, "elems")
     nests.check_leaves(rows, "elems")
+    for leaf in tf.nest.flatten(rows):
+        if isinstance(leaf, tf.TypeSpec) and not isinstance(leaf, tf.TensorSpec):
+            raise ArgumentTypeError(
+                f"elems holds a {type(leaf).__name__}. Expected: tensors, or specs of dense "
+                "tensors. Pass a batch in its place, such as a RaggedTensor of two rows."
+            )
     opened, cut = composites.opened(rows)
     given = nests.from_user(opened)
     structure, tensors = checks.check_elems(tf.nest.map_structure(make, given))
@@ -112,6 +118,8 @@ def _made(args: tuple[Any, ...], in_axes: Axes, make: Callable[[Any], Any]) -> t
 def _is_count(arg: object) -> bool:
     if isinstance(arg, (numbers.Integral, float)):
         return True
+    if isinstance(arg, tf.TensorSpec) and not arg.dtype.is_integer:
+        return False
     is_array = isinstance(arg, (tf.Tensor, tf.Variable, np.ndarray, tf.TensorSpec))
     return is_array and tf.TensorShape(arg.shape).rank == 0
 

@@ -40,8 +40,8 @@ class CheckReport(Report):
 
     @property
     def is_equal(self) -> bool:
-        """True when no difference was found."""
-        return self.difference is None
+        """Whether no tensor differs, and some were compared if the body has any that differ."""
+        return self.difference is None and (self.compared > 0 or not self.not_compared)
 
     def __str__(self) -> str:
         return self.verdict
@@ -57,7 +57,8 @@ class CheckReport(Report):
             counts += f" ({self.not_compared} could not be: random, looped or unread)"
         d = self.difference
         if d is None:
-            return f"Equal: {counts}."
+            verdict = "Equal" if self.is_equal else "Nothing was compared"
+            return f"{verdict}: {counts}."
         if d.error:
             return (
                 f"Failed: {d.op_type} '{d.op_name}' ({d.line or 'line unknown'}) is the first that "

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _functions, _stacks
-from tf_pfor.core.errors import ArgumentTypeError, PforError, UnsupportedStateError
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, PforError, UnsupportedStateError
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.registry import source_of
 
@@ -26,8 +26,10 @@ _CALLERS = {
     "pfor": ("loop_fn must take one argument, the number of the iteration", "Close over the rest."),
     "vmap": (
         "fn must take what the mapped function is called with",
-        "Call that with the arguments of fn; in_axes has None for those that all examples share.",
+        "Call the mapped function with the arguments of fn. in_axes has None for arguments that "
+        "all examples share.",
     ),
+    "loss_fn": ("loss_fn must take one example of the batch", "Pass all that it takes as batch."),
     "": ("The function must take what it is called with", "Give it the arguments that it takes."),
 }
 
@@ -35,24 +37,45 @@ _CALL = re.compile(
     r"missing \d+ required|takes .* positional argument|unexpected keyword|multiple values for"
 )
 
+_LINE = re.compile(r":\d+$")
+
+WANTS_A_BATCH = re.compile(
+    r"expected (min_|max_)?ndim=\d+, found ndim|Invalid input shape for input"
+    r"|Kernel shape must have the same length as input"
+)
+"""Errors of Keras layers that get one example."""
+
 # By the error of a tensor that has no value yet: what the body does, and what to do instead.
 _NEED_VALUES = (
     (
-        re.compile(r"Cannot convert a symbolic|Tensor' object has no attribute 'numpy'"),
-        "The body gives a tensor to NumPy, or to Python code that needs its value",
-        "Use TensorFlow's function in its place (tf.sin for np.sin; tf.experimental.numpy has "
-        "NumPy's names), or call the code by tf.numpy_function, in a loop over the rows.",
+        re.compile(
+            r"Cannot convert a symbolic|Tensor' object has no attribute 'numpy'"
+            r"|must be real number, not \w*Tensor"
+            r"|Tensor' object cannot be interpreted as an integer"
+        ),
+        "gives a tensor to NumPy, or to Python code that needs its value",
+        "Use TensorFlow's function in its place (tf.sin for np.sin or math.sin; "
+        "tf.experimental.numpy has NumPy's names). Or call the code by tf.numpy_function, which "
+        "runs it for each row and has no gradient.",
     ),
     (
         re.compile(r"Iterating over a symbolic"),
-        "The body iterates over a tensor in a comprehension, a generator, sum() or list()",
-        "Use an op of the whole tensor (tf.reduce_sum(v * v)), a for statement, tf.map_fn, or "
-        "tf.unstack where the size is known.",
+        "iterates over a tensor in a comprehension, a generator, sum(), list() or zip(), or takes "
+        "it apart (a, b = v)",
+        "Where the size is known use tf.unstack (a, b = tf.unstack(v)). Else use an op of the "
+        "whole tensor (tf.reduce_sum(v * v)), tf.map_fn, or a for statement over the tensor alone.",
+    ),
+    (
+        re.compile(r"is out of scope and cannot be used here"),
+        "uses a tensor of a loop or a branch outside of it",
+        "Collect what a loop makes in a tf.TensorArray, or use tf.map_fn. Return from a branch "
+        "what it makes.",
     ),
     (
         re.compile(r"Using a symbolic .*bool"),
-        "The body takes a tensor as a Python bool where AutoGraph does not convert the code",
-        "Use tf.where or tf.cond, or an if statement in a function whose source can be read.",
+        "takes a tensor as a Python bool where AutoGraph does not convert the code",
+        "Use tf.where or tf.cond, tf.maximum for max(), tf.debugging.Assert for assert, or an if "
+        "statement in a function whose source can be read.",
     ),
 )
 
@@ -76,8 +99,10 @@ def autographed(function: Callable[..., Any], caller: str = "") -> Any:
             return converted(*args, **kwargs)
         except PforError:
             raise
-        except (AttributeError, NotImplementedError, TypeError) as why:
+        except (AttributeError, NotImplementedError, TypeError, ValueError) as why:
             text = _wrong_call(function, caller, args, kwargs, why) or _needs_value(function, why)
+            if not text and WANTS_A_BATCH.search(str(why)):
+                raise ArgumentError(_without_batch(function, why)) from why
             if not text:
                 raise
             raise ArgumentTypeError(text) from None
@@ -137,21 +162,37 @@ def _needs_value(function: Callable[..., Any], why: Exception) -> str:
     text = str(why)
     for pattern, problem, advice in _NEED_VALUES:
         if pattern.search(text):
-            where = _functions.user_line_of(why) or f"the function {_name_of(function)}"
             return (
-                f"{problem}: {where}. The body is traced once for all rows, and its tensors have "
-                f"no values then. {advice}"
+                f"The body {problem}: {_place(function, why)}. The body is traced before it runs, "
+                f"and its tensors have no values then. {advice}"
             )
     return ""
 
 
+def _without_batch(function: Callable[..., Any], why: Exception) -> str:
+    """The message if a layer of Keras gets one example."""
+    said = next(x.strip() for x in str(why).splitlines() if WANTS_A_BATCH.search(x))
+    return (
+        f"The body calls a layer or model of Keras on one example, and it takes a batch: "
+        f"{_place(function, why)}. Give it a batch of one, model(x[None])[0], or use "
+        f"tf_pfor.keras.Vectorized(layer, batch_of_one=True). Keras says: {said}"
+    )
+
+
+def _place(function: Callable[..., Any], why: Exception) -> str:
+    """The line of an error, or the function and its line where AutoGraph knows no line."""
+    written = _stacks.written_at(source_of(function))
+    name = f"the function {_name_of(function)}" + f" ({written})" * bool(_LINE.search(written))
+    return _functions.user_line_of(why) or name
+
+
 def _waits(function: Callable[..., Any], why: Exception) -> str:
     """The message if a body waits for the other replicas of a strategy."""
-    where = _functions.user_line_of(why) or f"the function {_name_of(function)}"
     return (
-        f"The body waits for the other replicas of a strategy: {where}. It changes a variable that "
-        "has an aggregation, or calls all_reduce. Return what the variable is changed by, and "
-        "change it after the map. Or call vmap(fn, strategy=...) outside of strategy.run."
+        f"The body waits for the other replicas of a strategy: {_place(function, why)}. "
+        "It changes a variable that has an aggregation, or calls all_reduce. Return what the "
+        "variable is changed by, and change it after the map. Or call vmap(fn, strategy=...) "
+        "outside of strategy.run."
     )
 
 

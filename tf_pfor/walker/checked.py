@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.core.call import Call
 from tf_pfor.core.conversion import Conversion, Failed
-from tf_pfor.core.errors import ConversionError
+from tf_pfor.core.errors import ConversionError, Refused
 from tf_pfor.core.matching import check_attrs
 from tf_pfor.core.registry import REGISTRY, Outcome, Rule
 from tf_pfor.core.values import Shape, Value, dims, folded_form, merge
@@ -36,6 +36,8 @@ def checked(call: Call, rule: Rule | None, returned: Any) -> list[Value]:
         value = item if isinstance(item, Value) else Value.stacked(item)
         if value.dtype.base_dtype != output.dtype.base_dtype:
             raise _broken(call, rule, output.dtype.name, value.dtype.name)
+        if value.dtype == tf.string and value.is_stacked and _tf.in_xla_context(call.emit.graph):
+            raise Refused("it makes strings, and under jit_compile XLA compiles numbers only")
         values.append(shaped(call, rule, value, dims(output)))
     return values
 

@@ -58,7 +58,7 @@ def scan(
     (6.0, [1.0, 3.0, 6.0])
     """
     if not callable(fn):
-        raise ArgumentTypeError(f"scan: fn must be a function, found {fn!r}.")
+        raise ArgumentTypeError(f"scan: fn must be a function, found {nests.shown(fn)}.")
     if isinstance(axis, bool) or not isinstance(axis, numbers.Integral):
         raise ArgumentTypeError(f"scan: axis must be an int, found {axis!r}.")
     options = (length, check_bool(reverse, "scan: reverse"), int(axis))
@@ -91,7 +91,7 @@ def _scan(
         row = None if xs is None else nests.to_user(nests.pack(rows, list(tensors[len(carried) :])))
         result = autographed(fn)(old, row)
         if not isinstance(result, tuple) or len(result) != 2:
-            raise ArgumentError(f"scan: fn must return (carry, y), found {result!r}.")
+            raise ArgumentError(f"scan: fn must return (carry, y), found {nests.shown(result)}.")
         new = nests.from_user(result[0])
         made = _like(carry, carried, new)
         kept["ys"] = nests.opened(result[1])
@@ -164,7 +164,10 @@ def _length(given: list[tf.Tensor], length: Any, axis: int) -> Dim:
         raise ArgumentError("scan: without xs it needs length, the number of rows.")
     for x in given:
         if not -len(x.shape) <= axis < len(x.shape):
-            raise ArgumentError(f"scan: a tensor of xs has shape {x.shape} and no axis {axis}.")
+            raise ArgumentError(
+                f"scan: a tensor of xs has shape {x.shape} and no axis {axis}. A list of "
+                "numbers is a nest of scalars: make one tensor of it, tf.constant([...])."
+            )
     sizes: list[int | None] = [x.shape[axis] for x in given]
     known: set[int] = {size for size in (*sizes, length) if size is not None}
     if len(known) > 1:

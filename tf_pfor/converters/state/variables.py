@@ -60,7 +60,8 @@ def assign(call: Call, resource: Value, value: Value) -> Any:
         raise Refused(
             f"it assigns a value that differs between iterations to {variable_name(call)}: which "
             "iteration's value is to stay? Sum or reduce after the loop and assign there, use "
-            "assign_add, or assign a function of the variable's own value"
+            "assign_add, or assign a function of the variable's own value. A variable that the "
+            "body makes is to be made outside of it, once"
         )
     once(call, lambda: call.rebuild())
     return None

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypedDict, TypeVar
 import tensorflow as tf
 
 from tf_pfor.api.options import check_bool
+from tf_pfor.core import nests
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, NotVectorizableError
 from tf_pfor.core.nests import Nest
@@ -256,10 +257,13 @@ class Options:
           in_order: whether batch i begins with element i * size, and the next ones follow.
         """
 
-        def apply(dataset: object) -> tf.data.Dataset[Any]:
-            if not isinstance(dataset, tf.data.Dataset):
+        def apply(*datasets: object) -> tf.data.Dataset[Any]:
+            [dataset, *others] = datasets or [None]
+            if others or not isinstance(dataset, tf.data.Dataset):
+                found = ", ".join(map(nests.shown, datasets)) or "nothing"
                 raise ArgumentTypeError(
-                    f"Expected a tf.data.Dataset, as in ds.apply(...), found {dataset!r}."
+                    "Expected a tf.data.Dataset, as in ds.apply(...), and not the elements of one, "
+                    f"as in ds.map(...). Found {found}."
                 )
             if self.choose == "vectorized":
                 return with_errors(vectorized(dataset), dataset)

@@ -15,7 +15,7 @@ from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.keras import _scopes
 from tf_pfor.frontends.keras._scopes import keras
-from tf_pfor.tracing.user_code import autographed
+from tf_pfor.tracing.user_code import WANTS_A_BATCH, autographed
 
 _no_autograph = tf.autograph.experimental.do_not_convert
 
@@ -83,7 +83,7 @@ class Wrapped:
         if is_own and isinstance(args[0], tf.TensorSpec) and args[0].shape.rank is not None:
             lead = (1,) if self.batch_of_one else ()
             with tf.init_scope():
-                layer.build((*lead, *args[0].shape))
+                self._outputs(layer.build, [(*lead, *args[0].shape)], {})
 
     def called(
         self, args: Nest, kwargs: Nest, masks: Nest, training: bool | None, autocast: str | None
@@ -121,8 +121,8 @@ class Wrapped:
         try:
             return fn(*args, **kwargs)
         except ValueError as why:
-            own = "ndim=" in str(why) or "Invalid input shape" in str(why)
-            if isinstance(why, ArgumentError) or not own or self.batch_of_one:
+            own = isinstance(why, ArgumentError) or self.batch_of_one
+            if own or not WANTS_A_BATCH.search(str(why)):
                 raise
             raise ArgumentError(
                 f"{self.name} does not take one example without a batch axis: {why} What "

@@ -491,11 +491,11 @@ def _check(fn: Callable[..., Any], uses: Any, masks: str, out_shapes: str) -> No
         )
     if uses and isinstance(fn, keras.layers.Layer):
         raise ArgumentError("uses is for functions; a layer holds what it uses itself.")
-    for x in uses:
-        if not isinstance(x, (keras.layers.Layer, keras.Variable)):
+    for x in uses if isinstance(uses, (list, tuple)) else [uses]:
+        if x is uses or not isinstance(x, (keras.layers.Layer, keras.Variable)):
             raise ArgumentTypeError(
-                f"uses holds {x!r}. Expected: layers of Keras and keras.Variables; Keras does not "
-                "train others."
+                f"uses holds {x!r}. Expected: a list of layers of Keras and keras.Variables; Keras "
+                "does not train others."
             )
 
 
