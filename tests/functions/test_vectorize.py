@@ -187,3 +187,9 @@ def test_unknown_rank():
     fn = tf.function(vectorize(Untraced(), "(n)->()"), autograph=False)
     with pytest.raises(ArgumentError, match="unknown rank"):
         fn.get_concrete_function(tf.TensorSpec(None))
+
+
+def test_a_lambda_in_the_call_is_not_named_by_autograph(caplog):
+    found = tf_pfor.vectorize(lambda a: a * 2.0, "()->()")(tf.constant([1.0, 2.0]))
+    np.testing.assert_array_equal(found, [2.0, 4.0])
+    assert "could not transform" not in caplog.text

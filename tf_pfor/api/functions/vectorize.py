@@ -183,6 +183,7 @@ def _one(
     """
     converted = autographed(fn)
 
+    @tf.autograph.experimental.do_not_convert  # a copy of a lambda's name has no source
     def one(*args: Nest, **kwargs: Nest) -> Any:
         result = converted(*args, **kwargs)
         outputs = list(result) if isinstance(result, (list, tuple)) else [result]
