@@ -8,7 +8,7 @@
 #   make bench        the figures in small sizes; PEERS=PYTHON has JAX and torch, if .venv has not
 #   make bench-full   the figures in all sizes, and all other benchmarks: hours
 #   make bench-compare OLD=old NEW=new  what got 10% worse or better: two folders of results, or files
-#   make lint         ruff (lint, format), plain English (tools/prose.py) and pyright
+#   make lint         ruff (lint, format), plain English (tools/prose.py), spelling (codespell) and pyright
 #   make docs         the coverage page, a check of all links, and the site: docs/_build/html
 #   make release-check  builds wheel and sdist, and tries them in clean environments
 
@@ -73,6 +73,7 @@ lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(RUN) -m tools.prose
+	$(VENV)/bin/codespell
 	$(VENV)/bin/pyright
 
 $(DOCS): $(INSTALLED)

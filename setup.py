@@ -55,7 +55,7 @@ setup(
         "jax": ["jax>=0.4.30"],  # tests/project/test_jax.py
         "peers": ["jax>=0.4.30", "torch>=2.6"],  # benchmarks/figures
         "tfp": ["tensorflow-probability>=0.24", "tf-keras>=2.16"],
-        "lint": ["pyright[nodejs]==1.1.414", "ruff==0.17.6"],
+        "lint": ["codespell[toml]==2.4.3", "pyright[nodejs]==1.1.414", "ruff==0.17.6"],
     },
     classifiers=[
         "Development Status :: 3 - Alpha",
