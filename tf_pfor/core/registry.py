@@ -196,7 +196,7 @@ class RegisterPFor:
     list. If it cannot help, it raises ``CannotVectorize(why)`` before it emits anything.
 
     Args:
-      op_type: the OpDef name, e.g. "MatMul".
+      op_type: the OpDef name, e.g. "MatMul"; or several, with spaces between.
       stacked: the inputs that may be stacked. A tuple of OpDef input names is this exact set.
         ``ANY`` is any non-empty set. ``ALWAYS`` also takes an op without stacked inputs. One
         decorator registers one pattern.
@@ -248,17 +248,18 @@ class RegisterPFor:
             raise RegistrationError(
                 f"RegisterPFor({self._op_type!r}) expects a function, found {function!r}."
             )
-        rule = Rule(
-            op_type=self._op_type,
-            stacked=self._stacked,
-            attrs=self._attrs,
-            function=function,
-            family=self._family or getattr(function, "__name__", "converter"),
-            outcome=self._outcome,
-            note=self._note,
-            where=where or source_of(function),
-        )
-        REGISTRY.add(rule, override=self._override)
+        for op_type in self._op_type.split() or [self._op_type]:
+            rule = Rule(
+                op_type=op_type,
+                stacked=self._stacked,
+                attrs=self._attrs,
+                function=function,
+                family=self._family or getattr(function, "__name__", "converter"),
+                outcome=self._outcome,
+                note=self._note,
+                where=where or source_of(function),
+            )
+            REGISTRY.add(rule, override=self._override)
         return function
 
 

@@ -37,8 +37,7 @@ def _padded(call: Call, input: Value, paddings: Value) -> tuple[Lead, Any]:
     return form, np.concatenate([zero, found.reshape([-1, 2])[form.skip :]]).astype(found.dtype)
 
 
-@RegisterPFor("Pad", ("input",))
-@RegisterPFor("PadV2", ("input",))
+@RegisterPFor("Pad PadV2", ("input",))
 def pad(call: Call, input: Value, paddings: Value, constant_values: Value | None = None) -> Any:
     """By [[0, 0], paddings]."""
     form, amounts = _padded(call, input, paddings)
@@ -157,8 +156,7 @@ _MIRROR_RANK = 5
 """MirrorPad's CPU kernel takes this many axes, none of them empty."""
 
 
-@RegisterPFor("MirrorPad", ("input",), attrs=("mode",))
-@RegisterPFor("MirrorPadGrad", ("input",), attrs=("mode",))
+@RegisterPFor("MirrorPad MirrorPadGrad", ("input",), attrs=("mode",))
 def mirror_pad(call: Call, input: Value, paddings: Value) -> Any:
     """By [[0, 0], paddings]; the loop and unpadded axes in front are one axis where needed."""
     found, emit, n = call.maybe_constant("paddings"), call.emit, call.loop.length

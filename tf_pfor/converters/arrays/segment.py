@@ -81,10 +81,7 @@ def _split(call: Call, tensor: tf.Tensor, count: Dim) -> Value:
 # ---------------------------------------------------------------------------
 
 
-@RegisterPFor("UnsortedSegmentMax", ANY)
-@RegisterPFor("UnsortedSegmentMin", ANY)
-@RegisterPFor("UnsortedSegmentProd", ANY)
-@RegisterPFor("UnsortedSegmentSum", ANY)
+@RegisterPFor("UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum", ANY)
 def unsorted_segment(call: Call, data: Value, segment_ids: Value, num_segments: Value) -> Any:
     """[n*k..., rest] by moved ids into n*num segments. A negative id drops its entry."""
     count = _count(call, "num_segments")
@@ -109,10 +106,7 @@ def segment_join(call: Call, inputs: Value, segment_ids: Value, num_segments: Va
     return _split(call, made, count)
 
 
-@RegisterPFor("SegmentMaxV2", ANY)
-@RegisterPFor("SegmentMinV2", ANY)
-@RegisterPFor("SegmentProdV2", ANY)
-@RegisterPFor("SegmentSumV2", ANY)
+@RegisterPFor("SegmentMaxV2 SegmentMinV2 SegmentProdV2 SegmentSumV2", ANY)
 def segment_of_number(call: Call, data: Value, segment_ids: Value, num_segments: Value) -> Any:
     """The same of sorted ids, which stay sorted; only XLA computes it."""
     count = _count(call, "num_segments")
@@ -144,11 +138,7 @@ def _sorted_count(call: Call) -> Dim:
     return emit("AddV2", last, emit.constant(1, tf.int32))
 
 
-@RegisterPFor("SegmentMax", ANY)
-@RegisterPFor("SegmentMean", ANY)
-@RegisterPFor("SegmentMin", ANY)
-@RegisterPFor("SegmentProd", ANY)
-@RegisterPFor("SegmentSum", ANY)
+@RegisterPFor("SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum", ANY)
 def sorted_segment(call: Call, data: Value, segment_ids: Value) -> Any:
     """[n*k, rest] by moved ids, which are still sorted."""
     count = _sorted_count(call)
@@ -177,18 +167,21 @@ def _sparse_inputs(call: Call, table: Value, name: str, segments: Dim) -> dict[s
     return {**changes, "segment_ids": _moved(call, "segment_ids", segments)}
 
 
-@RegisterPFor("SparseSegmentMean", ANY, attrs=("sparse_gradient",))
-@RegisterPFor("SparseSegmentSqrtN", ANY, attrs=("sparse_gradient",))
-@RegisterPFor("SparseSegmentSum", ANY, attrs=("sparse_gradient",))
+@RegisterPFor(
+    "SparseSegmentMean SparseSegmentSqrtN SparseSegmentSum", ANY, attrs=("sparse_gradient",)
+)
 def sparse_segment(call: Call, data: Value, indices: Value, segment_ids: Value) -> Any:
     """Rows of [n*r, rest] by moved indices, into segments by moved ids."""
     count = _sorted_count(call)
     return _split(call, call.rebuild(**_sparse_inputs(call, data, "data", count)), count)
 
 
-@RegisterPFor("SparseSegmentMeanWithNumSegments", ANY, attrs=("sparse_gradient",))
-@RegisterPFor("SparseSegmentSqrtNWithNumSegments", ANY, attrs=("sparse_gradient",))
-@RegisterPFor("SparseSegmentSumWithNumSegments", ANY, attrs=("sparse_gradient",))
+@RegisterPFor(
+    "SparseSegmentMeanWithNumSegments SparseSegmentSqrtNWithNumSegments "
+    "SparseSegmentSumWithNumSegments",
+    ANY,
+    attrs=("sparse_gradient",),
+)
 def sparse_segment_of(
     call: Call, data: Value, indices: Value, segment_ids: Value, num_segments: Value
 ) -> Any:
@@ -199,9 +192,7 @@ def sparse_segment_of(
     return _split(call, call.rebuild(**changes, num_segments=total), count)
 
 
-@RegisterPFor("SparseSegmentMeanGrad", ANY)
-@RegisterPFor("SparseSegmentSqrtNGrad", ANY)
-@RegisterPFor("SparseSegmentSumGrad", ANY)
+@RegisterPFor("SparseSegmentMeanGrad SparseSegmentSqrtNGrad SparseSegmentSumGrad", ANY)
 def sparse_segment_grad(
     call: Call, grad: Value, indices: Value, segment_ids: Value, output_dim0: Value
 ) -> Any:

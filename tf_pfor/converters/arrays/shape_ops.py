@@ -149,8 +149,7 @@ def transpose_by_row(call: Call, x: Value, perm: Value) -> Any:
     return emit.reshape(made, [call.loop.length, *[size] * rank])
 
 
-@RegisterPFor("ConjugateTranspose", ("x",))
-@RegisterPFor("Transpose", ("x",))
+@RegisterPFor("ConjugateTranspose Transpose", ("x",))
 def transpose_by(call: Call, x: Value, perm: Value) -> Any:
     """By [0, perm + 1]; axes that stay in front may stay folded."""
     order = call.maybe_constant("perm")

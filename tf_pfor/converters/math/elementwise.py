@@ -69,8 +69,7 @@ def relu_grad(call: Call, gradients: Value, features: Value) -> Any:
     return scaled(call, gradients, mask)
 
 
-@RegisterPFor("Betainc", ANY)
-@RegisterPFor("ClipByValue", ANY)
+@RegisterPFor("Betainc ClipByValue", ANY)
 def scalars_or_one_shape(call: Call, *_: Value) -> Any:
     """The kernel takes scalars and tensors of one shape: what it would broadcast is repeated."""
     values = call.flat_inputs()
@@ -91,8 +90,7 @@ def scalars_or_one_shape(call: Call, *_: Value) -> Any:
     return call.rebuild(**dict(zip(call.inputs, operands)))
 
 
-@RegisterPFor("Equal", ANY, attrs=("incompatible_shape_error",))
-@RegisterPFor("NotEqual", ANY, attrs=("incompatible_shape_error",))
+@RegisterPFor("Equal NotEqual", ANY, attrs=("incompatible_shape_error",))
 def equal(call: Call, *values: Value) -> Any:
     """Like the others; shapes that turn out not to fit are an error, never one False for all."""
     if call.output_shape() == () and any(v.inner_shape != () for v in values):
@@ -162,15 +160,13 @@ def conjugate(call: Call, input: Value) -> Any:
     return CsrRows.of(call.rebuild())
 
 
-@RegisterPFor("DeepCopy", ALWAYS)
-@RegisterPFor("GuaranteeConst", ALWAYS)
+@RegisterPFor("DeepCopy GuaranteeConst", ALWAYS)
 def unguarded_identity(call: Call, x: Value) -> Any:
     """Passes its input through; what varies with the loop is not a constant."""
     return x
 
 
-@RegisterPFor("CheckNumerics", ALWAYS, attrs=("message",))
-@RegisterPFor("CheckNumericsV2", ALWAYS, attrs=("message",))
+@RegisterPFor("CheckNumerics CheckNumericsV2", ALWAYS, attrs=("message",))
 def check_numerics(call: Call, tensor: Value) -> Any:
     """Checks the elements of all iterations at once; an invariant tensor once."""
     if not tensor.is_stacked:

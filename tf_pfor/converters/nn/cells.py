@@ -110,8 +110,7 @@ _LSTM_BATCHED = ("x", "cs_prev", "h_prev")
 _OF_ROWS = (*_LSTM_BATCHED, *_STATES, "h", "cs_grad", "h_grad")
 
 
-@RegisterPFor("BlockLSTMGrad", _OF_ROWS, attrs=("use_peephole",))
-@RegisterPFor("BlockLSTMGradV2", _OF_ROWS, attrs=("use_peephole",))
+@RegisterPFor("BlockLSTMGrad BlockLSTMGradV2", _OF_ROWS, attrs=("use_peephole",))
 def block_lstm_gradient(call: Call, *_: Value) -> Any:
     """The gradients of inputs and states; gradients of the weights are sums over a batch."""
     if any(is_read(t) for t in call.op.outputs[len(_LSTM_BATCHED) :]):

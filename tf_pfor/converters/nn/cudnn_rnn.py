@@ -63,8 +63,7 @@ def _is_for_gradients(op: tf.Operation) -> bool:
     return op.type.startswith("CudnnRNNBackprop") and not is_read(op.outputs[_PARAMS_GRADIENT])
 
 
-@RegisterPFor("CudnnRNN", ALWAYS, attrs=(*_ATTRS, "is_training"))
-@RegisterPFor("CudnnRNNV2", ALWAYS, attrs=(*_ATTRS, "is_training"))
+@RegisterPFor("CudnnRNN CudnnRNNV2", ALWAYS, attrs=(*_ATTRS, "is_training"))
 @RegisterPFor("CudnnRNNV3", ALWAYS, attrs=(*_ATTRS, "is_training", "num_proj", "time_major"))
 def cudnn_rnn(call: Call, *_: Value) -> Any:
     """One layer over the batch of all rows."""
@@ -80,8 +79,7 @@ def cudnn_rnn(call: Call, *_: Value) -> Any:
     return [*rows, *[unread(call, i + len(rows)) for i in range(len(kept))]]
 
 
-@RegisterPFor("CudnnRNNBackprop", ALWAYS, attrs=_ATTRS)
-@RegisterPFor("CudnnRNNBackpropV2", ALWAYS, attrs=_ATTRS)
+@RegisterPFor("CudnnRNNBackprop CudnnRNNBackpropV2", ALWAYS, attrs=_ATTRS)
 @RegisterPFor("CudnnRNNBackpropV3", ALWAYS, attrs=(*_ATTRS, "num_proj", "time_major"))
 def cudnn_rnn_gradient(call: Call, *_: Value) -> Any:
     """The gradients of inputs and states, after another forward pass over the batch of all rows."""

@@ -52,12 +52,7 @@ fold_batch(
 
 
 @RegisterPFor(
-    "ExtractGlimpse",
-    ("input", "offsets"),
-    attrs=("centered", "normalized", "uniform_noise", "noise"),
-)
-@RegisterPFor(
-    "ExtractGlimpseV2",
+    "ExtractGlimpse ExtractGlimpseV2",
     ("input", "offsets"),
     attrs=("centered", "normalized", "uniform_noise", "noise"),
 )
@@ -146,9 +141,7 @@ def _tiled(call: Call, value: Value) -> Value:
 # ---------------------------------------------------------------------------
 
 
-@RegisterPFor("AdjustContrastv2", ("images",))
-@RegisterPFor("AdjustHue", ("images",))
-@RegisterPFor("AdjustSaturation", ("images",))
+@RegisterPFor("AdjustContrastv2 AdjustHue AdjustSaturation", ("images",))
 def adjust(call: Call, images: Value, amount: Value) -> Any:
     """The kernels take any leading dimensions."""
     return call.rebuild()
@@ -233,8 +226,11 @@ def _saturation(x: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
 # ---------------------------------------------------------------------------
 
 
-@RegisterPFor("ImageProjectiveTransformV2", ANY, attrs=("interpolation", "fill_mode"))
-@RegisterPFor("ImageProjectiveTransformV3", ANY, attrs=("interpolation", "fill_mode"))
+@RegisterPFor(
+    "ImageProjectiveTransformV2 ImageProjectiveTransformV3",
+    ANY,
+    attrs=("interpolation", "fill_mode"),
+)
 def projective_transform(
     call: Call,
     images: Value,

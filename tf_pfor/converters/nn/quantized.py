@@ -106,10 +106,8 @@ _in_batch("UniformQuantizedConvolutionHybrid", "lhs", " ".join([_WINDOWS, *unifo
 _in_batch("UniformQuantizedDotHybrid", "lhs", " ".join(["Tout", *uniform_attrs("rhs_")]))
 
 
-@RegisterPFor("QuantizedBiasAdd", ("input",), attrs=("out_type",))
-@RegisterPFor("QuantizedRelu", ("features",), attrs=("out_type",))
-@RegisterPFor("QuantizedRelu6", ("features",), attrs=("out_type",))
-@RegisterPFor("Requantize", ("input",), attrs=("out_type",))
+@RegisterPFor("QuantizedBiasAdd Requantize", ("input",), attrs=("out_type",))
+@RegisterPFor("QuantizedRelu QuantizedRelu6", ("features",), attrs=("out_type",))
 def by_shared_ranges(call: Call, *_: Value) -> Any:
     """Element by element, or along the last axis: the ranges that come out are shared."""
     made, low, high = call.rebuild()
@@ -145,8 +143,7 @@ def quantized_concat(
     return [made, Value.unstacked(low), Value.unstacked(high)]
 
 
-@RegisterPFor("QuantizedAdd", ("x", "y"), attrs=("Toutput",))
-@RegisterPFor("QuantizedMul", ("x", "y"), attrs=("Toutput",))
+@RegisterPFor("QuantizedAdd QuantizedMul", ("x", "y"), attrs=("Toutput",))
 def of_two(call: Call, x: Value, y: Value, *ranges: Value) -> Any:
     """Element by element of one shape: the kernels broadcast a vector, and no other shape."""
     if x.inner_shape is None or x.inner_shape != y.inner_shape or None in x.inner_shape:

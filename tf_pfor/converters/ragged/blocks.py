@@ -36,11 +36,10 @@ from tf_pfor.layouts.ragged import (
     shape_value,
     size_value,
 )
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
-@ragged_rule("OneHot")
-@source("OneHot")
+@ragged_rule("OneHot", is_source=True)
 def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value: Value) -> Any:
     """Packed where the new axis is behind those that differ; else padded, and as deep as any."""
     rank = rank_of(indices)

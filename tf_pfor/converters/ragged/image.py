@@ -32,7 +32,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSizes
-from tf_pfor.layouts.ragged_rules import LARGE, ragged_rule, source
+from tf_pfor.layouts.ragged_rules import LARGE, ragged_rule
 from tf_pfor.layouts.row_sizes import Size
 
 _RESIZES = "ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor ScaleAndTranslate"
@@ -42,8 +42,7 @@ _RESIZES = "ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor ScaleA
 LARGE.update(dict.fromkeys(_RESIZES.split(), 1 << 10))
 
 
-@ragged_rule(_RESIZES)
-@source(_RESIZES)
+@ragged_rule(_RESIZES, is_source=True)
 def resize(call: Call, images: Value, size: Value, *moved: Value) -> Any:
     """[b, h_i, w_i, c] to [b, H, W, c], or to [b, H_i, W_i, c]; scaled and ``moved``."""
     if rank_of(images) != 4 or not isinstance(size_at(images, 0), int):

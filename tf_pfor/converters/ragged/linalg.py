@@ -35,7 +35,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest, masked
 from tf_pfor.layouts.ragged import Ragged, RowSizes, same_sizes
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 
 _OF_MATRICES = """
     Cholesky LogMatrixDeterminant MatrixDeterminant MatrixInverse
@@ -224,8 +224,7 @@ def band_part(call: Call, input: Value, num_lower: Value, num_upper: Value) -> A
     return from_padded(call, call.rebuild(input=input.in_rows), input.sizes)
 
 
-@ragged_rule("MatrixDiagV3")
-@source("MatrixDiagV3")
+@ragged_rule("MatrixDiagV3", is_source=True)
 def matrix_diag(
     call: Call, diagonal: Value, k: Value, num_rows: Value, num_cols: Value, padding_value: Value
 ) -> Any:
@@ -249,8 +248,7 @@ def matrix_diag(
     return moved.read([*front, at], tf.equal(column - row, offset), padding_value.tensor)
 
 
-@ragged_rule("MatrixDiagPartV3")
-@source("MatrixDiagPartV3")
+@ragged_rule("MatrixDiagPartV3", is_source=True)
 def diag_part(call: Call, input: Value, k: Value, padding_value: Value) -> Any:
     """A diagonal: the main one of a square matrix, or any of any."""
     del padding_value
@@ -293,8 +291,7 @@ def _all_sizes(value: Value) -> list[Any]:
     return sizes
 
 
-@ragged_rule("MatrixSetDiagV3")
-@source("MatrixSetDiagV3")
+@ragged_rule("MatrixSetDiagV3", is_source=True)
 def set_diag(call: Call, input: Value, diagonal: Value, k: Value) -> Any:
     """One diagonal, of as many numbers as that has."""
     sizes, numbers = _all_sizes(input), _all_sizes(diagonal)

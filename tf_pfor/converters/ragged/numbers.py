@@ -185,8 +185,7 @@ def invert_permutation(call: Call, x: Ragged) -> Any:
 _DRAWS = "RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal"
 
 
-@ragged_rule(_DRAWS, of_shapes=True)
-@source(_DRAWS)
+@ragged_rule(_DRAWS, of_shapes=True, is_source=True)
 def draw(call: Call, shape: Value, *limits: Value) -> Any:
     """One draw of as many numbers as the rows have."""
     leading, rest = _own_shape(call, shape)
@@ -202,8 +201,7 @@ _SEEDED = (
 )
 
 
-@ragged_rule(_SEEDED, of_shapes=True)
-@source(_SEEDED)
+@ragged_rule(_SEEDED, of_shapes=True, is_source=True)
 def seeded_draw(call: Call, shape: Value, *others: Value) -> Any:
     """One draw for the largest row: the same seed begins with the same numbers in each.
 

@@ -111,8 +111,7 @@ def _checked(call: Call, first: Ragged, sizes: list[Any], axis: int) -> Ragged:
 _SEGMENTS = "UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum"
 
 
-@ragged_rule(_SEGMENTS, of_shapes=True)
-@source(_SEGMENTS)
+@ragged_rule(_SEGMENTS, of_shapes=True, is_source=True)
 def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments: Value) -> Any:
     """The segments of all rows follow each other."""
     if rank_of(segment_ids) < 1:
@@ -135,8 +134,7 @@ def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments:
     return from_padded(call, made.tensor, [call.emit.dim(made.tensor, 1), *data.sizes[rank:]])
 
 
-@source("SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum")
-@ragged_rule("SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum")
+@ragged_rule("SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum", is_source=True)
 def segments(call: Call, data: Value, segment_ids: Value) -> Any:
     """Segments, in each row as many as its last id says: the ids of all rows follow each other."""
     ids, rows, values = _kept_entries(call, segment_ids, data, 1)
@@ -325,8 +323,7 @@ def _count_or_one(weights: Value) -> Any:
     raise CannotVectorize("weights of another number than there are numbers")
 
 
-@ragged_rule("ScatterNd", of_shapes=True)
-@source("ScatterNd")
+@ragged_rule("ScatterNd", of_shapes=True, is_source=True)
 def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Any:
     """Into a tensor of one shape, or of ragged ones."""
     if shape.is_stacked:
@@ -436,8 +433,7 @@ def tensor_scatter(call: Call, tensor: Value, indices: Value, updates: Value) ->
     return call.like(made[:n])
 
 
-@ragged_rule("SparseToDense", of_shapes=True)
-@source("SparseToDense")
+@ragged_rule("SparseToDense", of_shapes=True, is_source=True)
 def sparse_to_dense(
     call: Call,
     sparse_indices: Value,

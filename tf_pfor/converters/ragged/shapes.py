@@ -171,8 +171,7 @@ def transpose(call: Call, x: Ragged, perm: Value) -> Any:
     return from_padded(call, moved, sizes, is_clean=True)
 
 
-@ragged_rule("Reshape", of_shapes=True)
-@source("Reshape")
+@ragged_rule("Reshape", of_shapes=True, is_source=True)
 def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     """Other sizes for the same elements, in the same order."""
     if not isinstance(tensor, Ragged) and call.op.inputs[1].op.type == "TensorListPopBack":

@@ -21,7 +21,7 @@ from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import masked
 from tf_pfor.layouts.ragged import Ragged, RowSizes
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 
 Overlaps = Callable[[tf.Tensor], tf.Tensor]
 """From a box of each row, int32 [n], to how much all boxes overlap it, [n, boxes]."""
@@ -41,8 +41,7 @@ _OF_OWN_NUMBER = (
 )
 
 
-@RegisterPFor("NonMaxSuppressionV4", ANY, attrs=("pad_to_max_output_size",))
-@RegisterPFor("NonMaxSuppressionV5", ANY, attrs=("pad_to_max_output_size",))
+@RegisterPFor("NonMaxSuppressionV4 NonMaxSuppressionV5", ANY, attrs=("pad_to_max_output_size",))
 def of_one_number(call: Call, *_: Value) -> Any:
     """Results filled up with zeros."""
     if not call.attr("pad_to_max_output_size"):
@@ -52,8 +51,7 @@ def of_one_number(call: Call, *_: Value) -> Any:
     return made
 
 
-@source(_OF_OWN_NUMBER)
-@ragged_rule(_OF_OWN_NUMBER)
+@ragged_rule(_OF_OWN_NUMBER, is_source=True)
 def of_own_number(call: Call, *_: Value) -> Any:
     """The chosen boxes, as many as each row has."""
     if call.op_type[-2:] in ("V4", "V5") and call.attr("pad_to_max_output_size"):

@@ -139,9 +139,7 @@ def of_sparse(call: Call, indices: Value, values: Value, dense_shape: Value) -> 
 # ---------------------------------------------------------------------------
 
 
-@RegisterPFor("CSRSparseMatrixToDense", ANY)
-@RegisterPFor("SparseMatrixNNZ", ANY)
-@RegisterPFor("SparseMatrixOrderingAMD", ANY)
+@RegisterPFor("CSRSparseMatrixToDense SparseMatrixNNZ SparseMatrixOrderingAMD", ANY)
 @emitting
 def of_each_matrix(call: Call, matrix: Value) -> Any:
     """A dense matrix, a number or a permutation for each matrix of the batch."""

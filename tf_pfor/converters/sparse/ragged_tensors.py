@@ -19,11 +19,10 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, Size, same_sizes
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
-@source("RaggedTensorToTensor")
-@ragged_rule("RaggedTensorToTensor")
+@ragged_rule("RaggedTensorToTensor", is_source=True)
 def to_tensor(
     call: Call,
     shape: Value,
@@ -142,8 +141,7 @@ def _widths(call: Call, lengths: list[tf.Tensor], counts: list[Size]) -> list[Si
     return found
 
 
-@source("RaggedBincount")
-@ragged_rule("RaggedBincount")
+@ragged_rule("RaggedBincount", is_source=True)
 def bincount(call: Call, splits: Value, values: Value, size: Value, weights: Value) -> Any:
     """The counts of the parts of all rows."""
     bins = call.walker.bounds.constant(call.op.inputs[2])
@@ -166,8 +164,7 @@ def bincount(call: Call, splits: Value, values: Value, size: Value, weights: Val
     return call.like(tf.reshape(made, tf.stack([call.loop.length, many, tf.cast(width, tf.int32)])))
 
 
-@source("RaggedCross")
-@ragged_rule("RaggedCross")
+@ragged_rule("RaggedCross", is_source=True)
 def cross(
     call: Call,
     ragged_values: list[Value],

@@ -128,8 +128,7 @@ def counts_of_splits(call: Call, splits: Value, values: Value, weights: Value) -
     )
 
 
-@source("SparseCountSparseOutput")
-@ragged_rule("SparseCountSparseOutput")
+@ragged_rule("SparseCountSparseOutput", is_source=True)
 def counts_of_sparse(
     call: Call, indices: Value, values: Value, dense_shape: Value, weights: Value
 ) -> Any:
@@ -176,8 +175,7 @@ def _by_entry(value: Value, rows: tf.Tensor) -> tf.Tensor:
     return tf.broadcast_to(value.tensor, tf.shape(rows))
 
 
-@ragged_rule("RaggedRange", of_shapes=True)
-@source("RaggedRange")
+@ragged_rule("RaggedRange", of_shapes=True, is_source=True)
 def ragged_range(call: Call, starts: Value, limits: Value, deltas: Value) -> Any:
     """The ranges of all rows, one behind the other; a row has as many as its vectors say."""
     given = (starts, limits, deltas)

@@ -28,7 +28,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSizes
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 from tf_pfor.layouts.row_sizes import Size
 
 
@@ -75,8 +75,7 @@ def _inside(call: Call, places: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
 # ---------------------------------------------------------------------------
 
 
-@ragged_rule("SparseReduceMax SparseReduceSum", of_shapes=True)
-@source("SparseReduceMax SparseReduceSum")
+@ragged_rule("SparseReduceMax SparseReduceSum", of_shapes=True, is_source=True)
 def reduce(
     call: Call, input_indices: Value, input_values: Value, input_shape: Value, reduction_axes: Value
 ) -> Any:
@@ -99,8 +98,7 @@ def reduce(
     return from_padded(call, made, left)
 
 
-@ragged_rule("SparseTensorDenseMatMul", of_shapes=True)
-@source("SparseTensorDenseMatMul")
+@ragged_rule("SparseTensorDenseMatMul", of_shapes=True, is_source=True)
 def dense_matmul(call: Call, a_indices: Value, a_values: Value, a_shape: Value, b: Value) -> Any:
     """Blocks on the diagonal, or one below the other where all share ``b``.
 
@@ -157,8 +155,7 @@ def _of_columns(call: Call, right: tf.Tensor) -> tf.Tensor:
 # ---------------------------------------------------------------------------
 
 
-@source("SparseAddGrad")
-@ragged_rule("SparseAddGrad")
+@ragged_rule("SparseAddGrad", is_source=True)
 def add_gradient(
     call: Call, backprop_val_grad: Value, a_indices: Value, b_indices: Value, sum_indices: Value
 ) -> Any:
@@ -174,8 +171,7 @@ def add_gradient(
     return [a.back(made[0], 0), b.back(made[1], 1)]
 
 
-@source("SparseSliceGrad")
-@ragged_rule("SparseSliceGrad")
+@ragged_rule("SparseSliceGrad", is_source=True)
 def slice_gradient(
     call: Call,
     backprop_val_grad: Value,
@@ -200,8 +196,7 @@ def slice_gradient(
 # ---------------------------------------------------------------------------
 
 
-@source("SparseAdd")
-@ragged_rule("SparseAdd")
+@ragged_rule("SparseAdd", is_source=True)
 def add(
     call: Call,
     a_indices: Value,
@@ -226,8 +221,7 @@ def add(
     return [*sparse_results(call, indices, values), Value.unstacked(shape[1:])]
 
 
-@source("SparseSparseMaximum SparseSparseMinimum")
-@ragged_rule("SparseSparseMaximum SparseSparseMinimum")
+@ragged_rule("SparseSparseMaximum SparseSparseMinimum", is_source=True)
 def extremum(
     call: Call,
     a_indices: Value,
@@ -250,8 +244,7 @@ def extremum(
     return sparse_results(call, indices, values, width_of(a_indices))
 
 
-@source("SparseReduceMaxSparse SparseReduceSumSparse")
-@ragged_rule("SparseReduceMaxSparse SparseReduceSumSparse")
+@ragged_rule("SparseReduceMaxSparse SparseReduceSumSparse", is_source=True)
 def reduce_to_sparse(
     call: Call, input_indices: Value, input_values: Value, input_shape: Value, reduction_axes: Value
 ) -> Any:
@@ -273,8 +266,7 @@ def reduce_to_sparse(
     return [*sparse_results(call, indices, values, width), Value.unstacked(out[1:])]
 
 
-@source("SparseSlice")
-@ragged_rule("SparseSlice")
+@ragged_rule("SparseSlice", is_source=True)
 def slice_(
     call: Call, indices: Value, values: Value, shape: Value, start: Value, size: Value
 ) -> Any:
@@ -291,8 +283,7 @@ def slice_(
     return [*sparse_results(call, at, x), Value.unstacked(out[1:])]
 
 
-@source("SparseSplit")
-@ragged_rule("SparseSplit")
+@ragged_rule("SparseSplit", is_source=True)
 def split(call: Call, split_dim: Value, indices: Value, values: Value, shape: Value) -> Any:
     """The axis moves by one."""
     axis, count = int(call.constant("split_dim")), call.attr("num_split")
@@ -312,8 +303,7 @@ def split(call: Call, split_dim: Value, indices: Value, values: Value, shape: Va
     return [value for column in found for value in column]
 
 
-@source("SparseFillEmptyRows")
-@ragged_rule("SparseFillEmptyRows")
+@ragged_rule("SparseFillEmptyRows", is_source=True)
 def fill_empty_rows(
     call: Call, indices: Value, values: Value, dense_shape: Value, default_value: Value
 ) -> Any:
@@ -337,8 +327,7 @@ def fill_empty_rows(
     return [*made, call.like(empty).with_inner_shape(call.output_shape(2) or (None,)), own_places]
 
 
-@source("RaggedFillEmptyRows")
-@ragged_rule("RaggedFillEmptyRows")
+@ragged_rule("RaggedFillEmptyRows", is_source=True)
 def fill_empty_ragged_rows(
     call: Call, value_rowids: Value, values: Value, nrows: Value, default_value: Value
 ) -> Any:
@@ -363,8 +352,7 @@ def fill_empty_ragged_rows(
     return [*made, call.like(empty).with_inner_shape(call.output_shape(2) or (None,)), own_places]
 
 
-@source("RaggedFillEmptyRowsGrad SparseFillEmptyRowsGrad")
-@ragged_rule("RaggedFillEmptyRowsGrad SparseFillEmptyRowsGrad")
+@ragged_rule("RaggedFillEmptyRowsGrad SparseFillEmptyRowsGrad", is_source=True)
 def fill_empty_rows_gradient(call: Call, reverse_index_map: Value, grad_values: Value) -> Any:
     """Gradients of what was there, and of the default the sum of all others."""
     require_packed(call)

@@ -47,8 +47,7 @@ def _of_table(
     return table, at + tf.cast(tf.gather(starts, rows), at.dtype)
 
 
-@source("SparseSegmentMean SparseSegmentSqrtN SparseSegmentSum")
-@ragged_rule("SparseSegmentMean SparseSegmentSqrtN SparseSegmentSum")
+@ragged_rule("SparseSegmentMean SparseSegmentSqrtN SparseSegmentSum", is_source=True)
 def sparse_segments(call: Call, data: Value, indices: Value, segment_ids: Value) -> Any:
     """Each row has as many segments as its last id says; the rows' segments follow each other."""
     entries = Entries(call, indices, segment_ids)
@@ -92,8 +91,7 @@ def table_gradient(
     return by_row(call, found // tf.maximum(size, 1), [made, own])
 
 
-@source("RaggedGather")
-@ragged_rule("RaggedGather")
+@ragged_rule("RaggedGather", is_source=True)
 def ragged_gather(
     call: Call, params_nested_splits: list[Value], params_dense_values: Value, indices: Value
 ) -> Any:

@@ -110,8 +110,7 @@ def _room_for_groups(call: Call, shape: Value, entries: Entries) -> tf.Tensor:
 _OPERATIONS = "DenseToDenseSetOperation DenseToSparseSetOperation SparseToSparseSetOperation"
 
 
-@source(_OPERATIONS)
-@ragged_rule(_OPERATIONS)
+@ragged_rule(_OPERATIONS, is_source=True)
 def of_sets(call: Call, *given: Value) -> Any:
     """One more leading axis: sparse sets of all rows."""
     first = 3 if call.op_type.startswith("Sparse") else 1
@@ -170,8 +169,7 @@ def edit_distance(
     return call.like(emit("Slice", made, np.zeros([rank], np.int32), size))
 
 
-@source("ListDiff")
-@ragged_rule("ListDiff")
+@ragged_rule("ListDiff", is_source=True)
 def list_difference(call: Call, x: Value, y: Value) -> Any:
     """The difference of lists of pairs, of a row and an element."""
     first, second = Entries(call, x), Entries(call, y)
@@ -195,8 +193,7 @@ def list_difference(call: Call, x: Value, y: Value) -> Any:
 # ---------------------------------------------------------------------------
 
 
-@source("SparseCross SparseCrossHashed SparseCrossV2")
-@ragged_rule("SparseCross SparseCrossHashed SparseCrossV2")
+@ragged_rule("SparseCross SparseCrossHashed SparseCrossV2", is_source=True)
 def crosses(
     call: Call,
     indices: list[Value],
@@ -237,8 +234,7 @@ def crosses(
 _DECODERS = "CTCBeamSearchDecoder CTCGreedyDecoder"
 
 
-@source(_DECODERS)
-@ragged_rule(_DECODERS)
+@ragged_rule(_DECODERS, is_source=True)
 def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
     """[n, t, b, c] -> [t, n*b, c]; the paths are sparse tensors [n*b, longest]."""
     require_packed(call)

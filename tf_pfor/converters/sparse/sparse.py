@@ -81,8 +81,7 @@ def sparse_to_dense(
     return emit("SelectV2", is_set, made, column(call, default_value, width))
 
 
-@RegisterPFor("SparseReduceMax", ANY, attrs=("keep_dims",))
-@RegisterPFor("SparseReduceSum", ANY, attrs=("keep_dims",))
+@RegisterPFor("SparseReduceMax SparseReduceSum", ANY, attrs=("keep_dims",))
 def sparse_reduce(
     call: Call, input_indices: Value, input_values: Value, input_shape: Value, reduction_axes: Value
 ) -> Any:

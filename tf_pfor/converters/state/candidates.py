@@ -55,8 +55,9 @@ def all_classes(call: Call, true_classes: Value) -> Any:
         "unigrams",
     ),
 )
-@RegisterPFor("LogUniformCandidateSampler", ALWAYS, attrs=(*_SIZES, "range_max"))
-@RegisterPFor("UniformCandidateSampler", ALWAYS, attrs=(*_SIZES, "range_max"))
+@RegisterPFor(
+    "LogUniformCandidateSampler UniformCandidateSampler", ALWAYS, attrs=(*_SIZES, "range_max")
+)
 def sample(call: Call, true_classes: Value) -> Any:
     """[n, sampled] classes, with the expected counts of those and of the true ones."""
     if _tf.in_body(call.emit.graph):

@@ -67,8 +67,7 @@ def assign(call: Call, resource: Value, value: Value) -> Any:
 
 
 @ragged_rule("AssignAddVariableOp AssignSubVariableOp")
-@RegisterPFor("AssignAddVariableOp", ALWAYS)
-@RegisterPFor("AssignSubVariableOp", ALWAYS)
+@RegisterPFor("AssignAddVariableOp AssignSubVariableOp", ALWAYS)
 def add_all(call: Call, resource: Value, value: Value) -> Any:
     """v += sum_i x_i; an invariant x counts n times. v += f(v, x_i): one after the other."""
     found = recurrences.of(call)

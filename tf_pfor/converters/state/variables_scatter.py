@@ -26,18 +26,14 @@ from tf_pfor.layouts.ragged_rules import ragged_rule
 _ND = ("bad_indices_policy", "use_locking")
 
 
-@RegisterPFor("ResourceScatterAdd", ALWAYS)
-@RegisterPFor("ResourceScatterDiv", ALWAYS)
-@RegisterPFor("ResourceScatterMul", ALWAYS)
-@RegisterPFor("ResourceScatterSub", ALWAYS)
+@RegisterPFor("ResourceScatterAdd ResourceScatterDiv ResourceScatterMul ResourceScatterSub", ALWAYS)
 def accumulate(call: Call, resource: Value, indices: Value, updates: Value) -> Any:
     """v[k_i] += x_i, in any order; what is invariant counts n times."""
     call.rebuild(indices=call.stacked(indices), updates=_full(call, indices, updates))
     return None
 
 
-@RegisterPFor("ResourceScatterMax", ALWAYS)
-@RegisterPFor("ResourceScatterMin", ALWAYS)
+@RegisterPFor("ResourceScatterMax ResourceScatterMin", ALWAYS)
 def extremum(call: Call, resource: Value, indices: Value, updates: Value) -> Any:
     """v[k_i] = max(v[k_i], x_i), in any order; what is invariant counts once."""
     if not (indices.is_stacked or updates.is_stacked):
@@ -68,16 +64,14 @@ def update(call: Call, resource: Value, indices: Value, updates: Value) -> Any:
     return None
 
 
-@RegisterPFor("ResourceScatterNdAdd", ALWAYS, attrs=_ND)
-@RegisterPFor("ResourceScatterNdSub", ALWAYS, attrs=_ND)
+@RegisterPFor("ResourceScatterNdAdd ResourceScatterNdSub", ALWAYS, attrs=_ND)
 def accumulate_nd(call: Call, ref: Value, indices: Value, updates: Value) -> Any:
     """v[k_i, l_i ...] += x_i, in any order; what is invariant counts n times."""
     call.rebuild(indices=call.stacked(indices), updates=call.stacked(updates))
     return None
 
 
-@RegisterPFor("ResourceScatterNdMax", ALWAYS, attrs=_ND)
-@RegisterPFor("ResourceScatterNdMin", ALWAYS, attrs=_ND)
+@RegisterPFor("ResourceScatterNdMax ResourceScatterNdMin", ALWAYS, attrs=_ND)
 def extremum_nd(call: Call, ref: Value, indices: Value, updates: Value) -> Any:
     """v[k_i, l_i ...] = max(v[...], x_i), in any order; what is invariant counts once."""
     if not (indices.is_stacked or updates.is_stacked):

@@ -22,8 +22,7 @@ def fingerprints(call: Call, input: Value) -> Any:
     return unfold(call, call.rebuild(input=fold(call, input)), input)
 
 
-@RegisterPFor("ShardedFilename", ANY)
-@RegisterPFor("ShardedFilespec", ANY)
+@RegisterPFor("ShardedFilename ShardedFilespec", ANY)
 def name_of_shard(call: Call, basename: Value, *numbers: Value) -> Any:
     """The name, the shard and the number of shards, which have five digits."""
     emit = call.emit

@@ -37,7 +37,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes, Size, same_sizes, shape_value
 from tf_pfor.layouts.ragged_parts import row_counts
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 from tf_pfor.layouts.row_sizes import dim
 
 # ---------------------------------------------------------------------------
@@ -45,8 +45,7 @@ from tf_pfor.layouts.row_sizes import dim
 # ---------------------------------------------------------------------------
 
 
-@source("StringSplit StringSplitV2")
-@ragged_rule("StringSplit StringSplitV2")
+@ragged_rule("StringSplit StringSplitV2", is_source=True)
 def split(call: Call, input: Value, separator: Value) -> Any:
     """The pieces of all texts; the first column of their indices says of which text."""
     if separator.is_stacked:
@@ -76,8 +75,7 @@ def _in_graph(call: Call, make: Callable[..., Any]) -> tf.Tensor:
         return make()
 
 
-@source("UnicodeDecode UnicodeDecodeWithOffsets")
-@ragged_rule("UnicodeDecode UnicodeDecodeWithOffsets")
+@ragged_rule("UnicodeDecode UnicodeDecodeWithOffsets", is_source=True)
 def decode(call: Call, input: Value) -> Any:
     """The characters of all texts, and with each where it begins."""
     texts, many = flat_of(call, input)
@@ -87,8 +85,7 @@ def decode(call: Call, input: Value) -> Any:
     return [own, *made]
 
 
-@source("StringNGrams")
-@ragged_rule("StringNGrams")
+@ragged_rule("StringNGrams", is_source=True)
 def ngrams(call: Call, data: Value, data_splits: Value) -> Any:
     """The n-grams of all rows."""
     flat, count = flat_of(call, data)
@@ -102,8 +99,7 @@ def ngrams(call: Call, data: Value, data_splits: Value) -> Any:
     return [Ragged.packed(made, [sizes], call.op.outputs[0]), own]
 
 
-@source("UnicodeEncode")
-@ragged_rule("UnicodeEncode")
+@ragged_rule("UnicodeEncode", is_source=True)
 def encode(call: Call, input_values: Value, input_splits: Value) -> Any:
     """The texts of all rows, of their characters."""
     flat, count = flat_of(call, input_values)
