@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -426,9 +426,16 @@ def from_padded(
     return Ragged.from_padded(tensor, sizes, origin, is_clean=is_clean, is_tame=is_tame)
 
 
-def from_packed(call: Call, tensor: tf.Tensor, sizes: Sequence[Size]) -> Value:
-    """A ragged result from its packed form."""
-    return Ragged.packed(tensor, sizes, call.op.outputs[0])
+def from_packed(call: Call, tensor: tf.Tensor, sizes: Sequence[Size], output: int = 0) -> Ragged:
+    """A ragged result from its packed form: the first output, or the output of a number."""
+    return Ragged.packed(tensor, sizes, call.op.outputs[output])
+
+
+def all_from_packed(
+    call: Call, tensors: Iterable[tf.Tensor], sizes: Sequence[Size], first: int = 0
+) -> list[Value]:
+    """Ragged results of the same sizes, from output number ``first`` on."""
+    return [from_packed(call, t, sizes, first + k) for k, t in enumerate(tensors)]
 
 
 def constant_axes(call: Call, name: str, rank: int) -> list[int]:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_pfor.converters.ragged._forms import (
     after_check,
     agreed,
+    all_from_packed,
     behind,
     from_packed,
     from_padded,
@@ -124,8 +125,7 @@ def split(call: Call, *_: Value) -> Any:
 
 def _packed(call: Call, sizes: Sequence[Size], **inputs: Any) -> list[Value]:
     """The results of the op on packed forms of rows of these sizes."""
-    made = call.rebuild(**inputs)
-    return [Ragged.packed(t, sizes, o) for t, o in zip(made, call.op.outputs)]
+    return all_from_packed(call, call.rebuild(**inputs), sizes)
 
 
 @ragged_rule("Unpack", of_shapes=True)

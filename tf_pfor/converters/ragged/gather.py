@@ -254,9 +254,7 @@ def _as_rows(call: Call, value: Value) -> tuple[tf.Tensor, RowSizes]:
         return value.tensor, value.sizes[0]
     tensor = call.stacked(value)
     shape = tf.shape(tensor)
-    flat = tf.reshape(tensor, tf.concat([[-1], shape[2:]], 0))
-    flat.set_shape([None, *tensor.shape[2:]])
-    return flat, RowSizes.of(tf.fill([shape[0]], shape[1]), tensor.shape[1])
+    return packed_to(tensor, 1), RowSizes.of(tf.fill([shape[0]], shape[1]), tensor.shape[1])
 
 
 def _joined_shapes(call: Call, values: list[Value]) -> Any:

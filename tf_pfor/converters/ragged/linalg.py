@@ -20,6 +20,8 @@ from tf_pfor.converters.ragged._forms import (
     after_check,
     agreed,
     aligned,
+    all_from_packed,
+    from_packed,
     from_padded,
     of_equal_room,
     of_room,
@@ -70,8 +72,7 @@ def of_matrices(call: Call, input: Value) -> Any:
         made = call.rebuild(**{name: input.tensor})
         if any(flag in call.attrs and not call.attr(flag) for flag in ("compute_v", "compute_uv")):
             first, *none = made
-            mine = Ragged.packed(first, input.sizes, call.op.outputs[0])
-            return [mine, *map(Value.unstacked, none)]
+            return [from_packed(call, first, input.sizes), *map(Value.unstacked, none)]
         return _packed(call, input, made)
     if call.op_type in ("Eig", "SelfAdjointEigV2"):
         return _eigen(call, squared(call, input))
@@ -338,12 +339,8 @@ def _is_plain(call: Call, *names: str) -> bool:
 
 def _packed(call: Call, input: Ragged, made: Any) -> Any:
     """Results of the packed form, which keep the axes that differ."""
-    several = isinstance(made, (list, tuple))
-    tensors = list(made) if several else [made]
-    found = [
-        Ragged.packed(t, input.sizes, o) for t, o in zip(tensors, call.op.outputs, strict=True)
-    ]
-    return found if several else found[0]
+    is_one = isinstance(made, tf.Tensor)
+    return (from_packed if is_one else all_from_packed)(call, made, input.sizes)
 
 
 def _corner(call: Call, made: tf.Tensor, input: Ragged, axes: int) -> Value:

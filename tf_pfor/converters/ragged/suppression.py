@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.converters.ragged._forms import after_check, agreed, rank_of, uses_packed, with_room
+from tf_pfor.converters.ragged._forms import (
+    after_check,
+    agreed,
+    all_from_packed,
+    rank_of,
+    uses_packed,
+    with_room,
+)
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
@@ -60,11 +67,9 @@ def of_own_number(call: Call, *_: Value) -> Any:
         raise CannotVectorize("how many boxes are chosen, under jit_compile or in a map of a map")
     found, outputs = _chosen(call), call.op.outputs
     counted = tf.sequence_mask(found.counts, tf.shape(found.places)[1])
-    sizes = [RowSizes.of(found.counts)]
-    made: list[Value] = [
-        Ragged.packed(tf.boolean_mask(tensor, counted), sizes, output)
-        for tensor, output in zip((found.places, found.scores), outputs[: _parts(call)])
-    ]
+    parts = (found.places, found.scores)[: _parts(call)]
+    kept = [tf.boolean_mask(tensor, counted) for tensor in parts]
+    made = all_from_packed(call, kept, [RowSizes.of(found.counts)])
     return [*made, Value.stacked(found.counts)] if len(outputs) > 1 else made
 
 

@@ -34,7 +34,7 @@ def to_tensor(
     del shape
     if default_value.is_stacked or not uses_packed(call):
         raise CannotVectorize("'default_value' differs between iterations, or in a map of a map")
-    flat, count = _values(call, values)
+    flat, count = flat_of(call, values, is_vector=False)
     partition, counts, lengths = _partition(call, row_partition_tensors, count)
     many = counts[0]
     sizes: list[Any] = [many, *_widths(call, lengths, counts)]
@@ -52,26 +52,12 @@ def to_tensor(
         packed = from_packed(call, wide, [many])
         if not differ:
             return packed
-        assert isinstance(packed, Ragged)
         return from_padded(call, packed.in_rows, sizes)
     full = tf.concat([[call.loop.length, many], tf.shape(wide)[1:]], 0)
     made = tf.reshape(wide, full)
     known = [many if isinstance(many, int) else None, *wide.shape[1:]]
     made.set_shape([call.loop.static_length, *known])
     return from_padded(call, made, sizes) if differ else call.like(made)
-
-
-def _values(call: Call, values: Value) -> tuple[tf.Tensor, Size]:
-    """[total, ...], and how many each row has."""
-    if isinstance(values, Ragged):
-        if values.n_leading != 1:
-            raise CannotVectorize("the values differ along several axes")
-        return values.tensor, values.sizes[0]
-    x = call.stacked(values)
-    known = x.shape[1]
-    flat = tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], 0))
-    flat.set_shape([None, *x.shape[2:]])
-    return flat, tf.shape(x)[1] if known is None else known
 
 
 def _partition(
@@ -196,5 +182,5 @@ def cross(
     if not all(same_sizes([m], numbers[:1]) for m in numbers):
         raise CannotVectorize("its inputs are not known to have as many rows")
     made, ends = call.rebuild(ragged_values=flat, ragged_row_splits=splits, dense_inputs=dense)
-    own, sizes = own_splits(call, ends, numbers[0], call.op.outputs[1])
-    return [Ragged.packed(made, [sizes], call.op.outputs[0]), own]
+    own, sizes = own_splits(call, ends, numbers[0], 1)
+    return [from_packed(call, made, [sizes]), own]

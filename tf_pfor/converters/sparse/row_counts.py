@@ -17,7 +17,7 @@ from tf_pfor.converters.ragged._entries import (
     width_of,
     with_n,
 )
-from tf_pfor.converters.ragged._forms import rank_of
+from tf_pfor.converters.ragged._forms import from_packed, rank_of
 from tf_pfor.converters.ragged._windows import size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -190,7 +190,7 @@ def ragged_range(call: Call, starts: Value, limits: Value, deltas: Value) -> Any
     wide = [next(flat) if rank_of(v) else _by_entry(v, rows) for v in given]
     splits, values = call.rebuild(starts=wide[0], limits=wide[1], deltas=wide[2])
     of_values = sizes_by(call, tf.repeat(rows, splits[1:] - splits[:-1]))
-    numbers = Ragged.packed(values, [of_values], call.op.outputs[1])
+    numbers = from_packed(call, values, [of_values], 1)
     begins = tf.cast(of_values.starts, splits.dtype)  # of the values of each row
     if not isinstance(size, RowSizes):
         ends = tf.reshape(splits[1:], tf.stack([n, size])) - begins[:, None]
@@ -198,7 +198,7 @@ def ragged_range(call: Call, starts: Value, limits: Value, deltas: Value) -> Any
     more = size_plus(size, 1)  # a row of k ranges has k + 1 splits, the first of which is 0
     own = tf.gather(splits, tf.range(tf.size(more.rows)) - more.rows)
     own -= tf.gather(begins, more.rows)
-    return [Ragged.packed(own, [more], call.op.outputs[0]), numbers]
+    return [from_packed(call, own, [more]), numbers]
 
 
 @source("RaggedTensorToSparse")

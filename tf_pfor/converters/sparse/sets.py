@@ -222,8 +222,7 @@ def crosses(
     )
     rows, own = axis.split(made[0])
     last = own_ends(call, rows, own[:, 1])
-    sizes = tf.stack([tf.fill(tf.shape(last), axis.size), last], 1)
-    return [*by_row(call, rows, [own, made[1]]), Value.stacked(sizes)]
+    return [*by_row(call, rows, [own, made[1]]), axis.shapes(last)]
 
 
 # ---------------------------------------------------------------------------
@@ -268,8 +267,7 @@ def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
         at, values = by_row(call, rows, [own, tf.boolean_mask(made[paths + k], there)])
         columns[0].append(at)
         columns[1].append(values)
-        sizes = tf.stack([tf.fill(tf.shape(last), axis.size), last], 1)
-        columns[2].append(Value.stacked(sizes))
+        columns[2].append(axis.shapes(last))
     n = call.loop.length
     chances = tf.reshape(made[-1], [count, batch, tf.shape(made[-1])[1]])[:n]
     return [*(value for column in columns for value in column), Value.stacked(chances)]

@@ -16,6 +16,7 @@ from tf_pfor.converters.ragged._entries import sizes_by
 from tf_pfor.converters.ragged._forms import (
     after_check,
     aligned,
+    all_from_packed,
     constant_axes,
     from_packed,
     of_elements,
@@ -64,8 +65,7 @@ def split(call: Call, input: Value, separator: Value) -> Any:
 
     longest = RowSizes(Cell(None, lambda: _in_graph(call, most)))
     return [
-        Ragged.packed(own, [sizes], call.op.outputs[0]),
-        Ragged.packed(pieces, [sizes], call.op.outputs[1]),
+        *all_from_packed(call, [own, pieces], [sizes]),
         shape_value(call.emit, [many, longest], tf.int64),
     ]
 
@@ -80,9 +80,8 @@ def decode(call: Call, input: Value) -> Any:
     """The characters of all texts, and with each where it begins."""
     texts, many = flat_of(call, input)
     splits, *parts = call.rebuild(input=texts)
-    own, sizes = own_splits(call, splits, many, call.op.outputs[0])
-    made = [Ragged.packed(t, [sizes], o) for t, o in zip(parts, call.op.outputs[1:])]
-    return [own, *made]
+    own, sizes = own_splits(call, splits, many, 0)
+    return [own, *all_from_packed(call, parts, [sizes], 1)]
 
 
 @ragged_rule("StringNGrams", is_source=True)
@@ -95,8 +94,8 @@ def ngrams(call: Call, data: Value, data_splits: Value) -> Any:
         made, ends = _of_rows_with_data(call, made, ends, count, many)
     room = data_splits.sizes[0] if isinstance(data_splits, Ragged) else None
     assert not isinstance(room, (int, tf.Tensor))
-    own, sizes = own_splits(call, ends, many, call.op.outputs[1], room)
-    return [Ragged.packed(made, [sizes], call.op.outputs[0]), own]
+    own, sizes = own_splits(call, ends, many, 1, room)
+    return [from_packed(call, made, [sizes]), own]
 
 
 @ragged_rule("UnicodeEncode", is_source=True)
