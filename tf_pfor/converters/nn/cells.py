@@ -96,8 +96,7 @@ def block_lstm(call: Call, *_: Value) -> Any:
     """A layer whose weights all rows share."""
     axes = {"x": 1, "cs_prev": 0, "h_prev": 0}
     made = call.rebuild(**{k: _side_by_side(call, call.value(k), axis) for k, axis in axes.items()})
-    x = call.inputs["x"]
-    assert isinstance(x, Value)
+    x = call.value("x")
     frames, batch = inner_dims(call, x)[:2]
     found: list[tf.Tensor] = []
     for tensor in made:

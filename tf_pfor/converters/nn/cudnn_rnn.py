@@ -31,8 +31,7 @@ def _batch_axis(call: Call, name: str) -> int:
 
 
 def _check(call: Call) -> None:
-    params = call.inputs["params"]
-    assert isinstance(params, Value)
+    params = call.value("params")
     if params.is_stacked:
         raise CannotVectorize("the weights differ between iterations")
 
@@ -85,8 +84,7 @@ def cudnn_rnn_gradient(call: Call, *_: Value) -> Any:
     """The gradients of inputs and states, after another forward pass over the batch of all rows."""
     _check_dropout(call)
     if not any(v.is_stacked for v in call.flat_inputs()):
-        space = call.inputs["reserve_space"]
-        assert isinstance(space, Value)
+        space = call.value("reserve_space")
         made = call.rebuild(reserve_space=call.emit("DeepCopy", space.tensor))
         return [Value.unstacked(t) for t in made]
     _check(call)

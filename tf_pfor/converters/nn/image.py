@@ -76,9 +76,7 @@ def _boxes(call: Call, batch: Dim | None) -> dict[str, tf.Tensor]:
       call: has the inputs "boxes" and "box_ind".
       batch: the number of images of an iteration; None if all refer to the same images.
     """
-    boxes, box_ind = call.inputs["boxes"], call.inputs["box_ind"]
-    assert isinstance(boxes, Value)
-    assert isinstance(box_ind, Value)
+    boxes, box_ind = call.value("boxes"), call.value("box_ind")
     flat = fold(call, boxes)  # [n*boxes, 4]
     if batch is None:
         return {"boxes": flat, "box_ind": fold(call, box_ind)}
@@ -264,17 +262,8 @@ def projective_transform(
 DILATION = ("strides", "rates", "padding")
 
 
-@RegisterPFor("Dilation2D", ("input",), attrs=DILATION)
-def dilation(call: Call, input: Value, filter: Value) -> Any:
-    """A shared filter: [n*b] images."""
-    return unfold(call, call.rebuild(input=fold(call, input)), input)
-
-
-@RegisterPFor("Dilation2DBackpropInput", ("input", "out_backprop"), attrs=DILATION)
-def dilation_grad_input(call: Call, input: Value, filter: Value, out_backprop: Value) -> Any:
-    """A shared filter: [n*b] images."""
-    made = call.rebuild(input=fold(call, input), out_backprop=fold(call, out_backprop))
-    return unfold(call, made, input)
+fold_batch(table("Dilation2D", *DILATION), "input")
+fold_batch(table("Dilation2DBackpropInput", *DILATION), ("input", "out_backprop"))
 
 
 @RegisterPFor("Dilation2D", ("input", "filter"), attrs=DILATION)

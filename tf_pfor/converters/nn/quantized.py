@@ -32,8 +32,7 @@ def _in_batch(op_type: str, data: str, attrs: str) -> None:
         rows: Any = None
         batch, others = rows, list[Any]()
         for name in reversed(names):
-            value = call.inputs[name]
-            assert isinstance(value, Value)
+            value = call.value(name)
             batch, *others = inner_dims(call, value)
             rows = product(call, [call.loop.length, batch])
             wide = emit.reshape(plain(call, call.stacked(value)), [rows, *others])

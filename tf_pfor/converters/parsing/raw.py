@@ -13,10 +13,8 @@ import tensorflow as tf
 
 from tf_pfor.converters.parsing._batches import (
     need_packed,
-    packed,
-    sizes_of,
 )
-from tf_pfor.converters.ragged._forms import after_check, from_packed
+from tf_pfor.converters.ragged._forms import after_check, from_packed, row_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
@@ -30,7 +28,6 @@ from tf_pfor.layouts.ragged_rules import ragged_rule
 @RegisterPFor("DecodePaddedRaw", ("input_bytes",), attrs=("out_type", "little_endian"))
 def decode_padded_raw(call: Call, input_bytes: Value, fixed_length: Value) -> Any:
     """One length, to which strings are cut or padded: any shape of strings."""
-    del fixed_length
     return call.rebuild(input_bytes=input_bytes.tensor)
 
 
@@ -64,7 +61,7 @@ def decode_raw(call: Call, bytes: Value) -> Any:
             own = _equal_in_rows(call, own, lead)
         with tf.control_dependencies([own]):
             numbers = call.rebuild(bytes=tf.strings.reduce_join(flat))
-        return packed(call, numbers, [*lead, sizes_of(call, own)], 0)
+        return from_packed(call, numbers, [*lead, row_sizes(call, own)], 0)
 
 
 def _equal_in_rows(call: Call, counts: tf.Tensor, lead: list[Dim]) -> tf.Tensor:

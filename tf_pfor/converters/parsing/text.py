@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tf_pfor.converters.parsing._batches import need_packed, packed, same_for_all
+from tf_pfor.converters.parsing._batches import need_packed, same_for_all
+from tf_pfor.converters.ragged._forms import from_packed
 from tf_pfor.core.call import Call
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.values import Value
@@ -29,4 +30,4 @@ def decode_csv_of_ragged(call: Call, records: Ragged, *_: object) -> Any:
     need_packed(call)
     made = call.rebuild(records=records.tensor)
     columns = made if isinstance(made, list) else [made]
-    return [packed(call, x, records.sizes, k) for k, x in enumerate(columns)]
+    return [from_packed(call, x, records.sizes, k) for k, x in enumerate(columns)]

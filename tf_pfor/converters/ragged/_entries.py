@@ -184,8 +184,7 @@ def with_n(call: Call, shape: Value) -> tf.Tensor:
     shared(shape, name)
     if call.inputs[name] is shape:
         return _families.with_n(call, shape, name)
-    head = call.emit("Cast", call.emit.shape_vector([call.loop.length]), DstT=shape.dtype)
-    return call.emit("ConcatV2", [head, shape.tensor], 0)
+    return _families.behind_n(call, shape.tensor)
 
 
 def room_of(call: Call, shape: Value) -> tf.Tensor:

@@ -305,6 +305,12 @@ def row_ids(sizes: Sequence[Size]) -> tf.Tensor:
     return tf.repeat(tf.range(tf.shape(counts)[0]), counts)
 
 
+def row_sizes(call: Call, tensor: tf.Tensor, most: int | None = None) -> RowSizes:
+    """Numbers int32 [n] as the sizes of the rows."""
+    tensor.set_shape([call.loop.static_length])
+    return RowSizes.of(tensor, most)
+
+
 def row_starts(sizes: Sequence[Size]) -> tf.Tensor:
     """int32 [n]: where the rows begin in the packed form."""
     if len(sizes) == 1 and isinstance(sizes[0], RowSizes):

@@ -17,6 +17,7 @@ from tf_pfor.converters.ragged._forms import (
     from_padded,
     of_equal_room,
     rank_of,
+    row_sizes,
     size_at,
     unified,
     uses_packed,
@@ -68,8 +69,7 @@ def _own_depth(call: Call, indices: Value, depth: Value) -> RowSizes:
             return size
     text = "the depth is negative in some iterations. They are"
     own = after_check(call, own >= 0, text, [own], own)
-    own.set_shape([call.loop.static_length])
-    return RowSizes.of(own)
+    return row_sizes(call, own)
 
 
 @ragged_rule("SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits")
@@ -216,9 +216,8 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
         text = "as many are taken as there are not in some iterations. These, and sizes, are"
         is_right = (own >= 0) & (own <= size.tensor)
         own = after_check(call, is_right, text, [own, size.tensor], own)
-        own.set_shape([call.loop.static_length])
-        made = call.rebuild(input=x, k=tf.shape(x)[-1])
-        return [from_padded(call, t, [*input.sizes[:-1], RowSizes.of(own)]) for t in made]
+        made, left = call.rebuild(input=x, k=tf.shape(x)[-1]), row_sizes(call, own)
+        return [from_padded(call, t, [*input.sizes[:-1], left]) for t in made]
     text = f"some iterations have less than {int(count)} elements. The sizes"
     x = after_check(call, size.tensor >= int(count), text, [size.tensor], x)
     x = with_room(x, rank_of(input), int(count))  # if there are no rows

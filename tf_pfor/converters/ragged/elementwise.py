@@ -113,7 +113,6 @@ def _is_number_one(value: Value) -> bool:
 @ragged_rule("AddN Betainc ClipByValue Select")
 def same_shape(call: Call, *inputs: Value) -> Any:
     """Kernels that do not broadcast: inputs are of the same sizes, or scalars if they may be."""
-    del inputs
     flat = call.flat_inputs()
     rank = max(map(rank_of, flat))
     is_scalar = [call.op_type in _OF_SCALARS and not rank_of(v) for v in flat]

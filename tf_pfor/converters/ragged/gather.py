@@ -49,7 +49,6 @@ from tf_pfor.layouts.row_sizes import dim
 @ragged_rule("GatherV2", of_shapes=True, of_one_axis=True)
 def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
     """From a table or a tensor of the row by ragged indices; of ragged rows by indices."""
-    del axis
     if isinstance(params, RowShape):
         return _some_sizes(call, params, indices)
     if not (is_ragged(params) or is_ragged(indices)):  # the indices are sizes of rows
@@ -179,7 +178,6 @@ def _checked(call: Call, at: tf.Tensor, sizes: tf.Tensor, size: RowSizes) -> tf.
 @ragged_rule("ConcatV2", of_shapes=True)
 def concat(call: Call, values: list[Value], axis: Value) -> Any:
     """Along an axis that differs, or one behind these; of shapes, a shape."""
-    del axis
     if any(isinstance(v, RowShape) for v in values):
         return _joined_shapes(call, values)
     rank = rank_of(values[0])
@@ -272,7 +270,6 @@ def _joined_shapes(call: Call, values: list[Value]) -> Any:
 @ragged_rule("ConcatOffset", of_shapes=True)
 def concat_offset(call: Call, concat_dim: Value, shape: list[Value]) -> Any:
     """The begins of the parts of a concatenation: sums of their sizes along its axis."""
-    del concat_dim
     (at,) = call.constant("concat_dim").reshape([-1])
     found, offset = list[Any](), 0
     for value in shape:

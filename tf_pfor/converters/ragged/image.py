@@ -261,7 +261,6 @@ def crop_and_resize(
     call: Call, image: Value, boxes: Value, box_ind: Value, crop_size: Value
 ) -> Any:
     """[b, h_i, w_i, c] and [m_i, 4] boxes to [m_i, H, W, c]."""
-    del crop_size
     out, filler = call.constant("crop_size").tolist(), call.attr("extrapolation_value")
     return _crops(call, image, boxes, box_ind, out, filler)
 

@@ -26,6 +26,7 @@ from tf_pfor.converters.ragged._forms import (
     of_equal_room,
     of_room,
     rank_of,
+    row_sizes,
     size_at,
     squared,
     uses_packed,
@@ -232,7 +233,6 @@ def matrix_diag(
     """A diagonal of a square matrix whose size differs per row."""
     if not all(call.maybe_constant(name) == -1 for name in ("num_rows", "num_cols")):
         raise CannotVectorize("the matrix is of a size that is given")
-    del num_rows, num_cols
     rank = rank_of(diagonal)
     is_shared = not k.is_stacked and not padding_value.is_stacked and uses_packed(call)
     if isinstance(diagonal, Ragged) and is_shared and diagonal.n_leading < rank:
@@ -252,7 +252,6 @@ def matrix_diag(
 @ragged_rule("MatrixDiagPartV3", is_source=True)
 def diag_part(call: Call, input: Value, k: Value, padding_value: Value) -> Any:
     """A diagonal: the main one of a square matrix, or any of any."""
-    del padding_value
     if isinstance(input, Ragged) and not k.is_stacked:
         if input.n_leading <= rank_of(input) - 2 and uses_packed(call):
             return _packed(call, input, call.rebuild(input=input.tensor))
@@ -268,8 +267,7 @@ def diag_part(call: Call, input: Value, k: Value, padding_value: Value) -> Any:
     length = tf.minimum(rows - below, columns - above)
     n = call.loop.length
     length = tf.broadcast_to(after_check(call, is_right, text, [which], length), tf.stack([n]))
-    length.set_shape([call.loop.static_length])
-    moved = Moved(call, input, [*front, RowSizes.of(length)], 0)
+    moved = Moved(call, input, [*front, row_sizes(call, length)], 0)
     *front, at = moved.places
     return moved.read([*front, at + moved.of(below), at + moved.of(above)])
 

@@ -21,6 +21,7 @@ from tf_pfor.converters.ragged._forms import (
     is_one,
     rank_of,
     row_ids,
+    row_sizes,
     row_starts,
     size_at,
     size_when_run,
@@ -42,7 +43,6 @@ from tf_pfor.layouts.row_sizes import Size, dims_of
 @ragged_rule("Roll")
 def roll(call: Call, input: Value, shift: Value, axis: Value) -> Any:
     """Along the axis that differs, each row by itself; along others as they are."""
-    del axis
     if not isinstance(input, Ragged) or rank_of(shift) or not uses_packed(call):
         raise CannotVectorize("it rolls along several axes, or by numbers that differ in shape")
     (at,) = constant_axes(call, "axis", rank_of(input))
@@ -67,7 +67,6 @@ def roll(call: Call, input: Value, shift: Value, axis: Value) -> Any:
 @ragged_rule("ReverseV2")
 def reverse(call: Call, tensor: Value, axis: Value) -> Any:
     """Each row by itself: from its own last element on."""
-    del axis
     if not isinstance(tensor, Ragged):
         raise CannotVectorize("the axes differ between iterations")
     axes = constant_axes(call, "axis", rank_of(tensor))
@@ -262,9 +261,8 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
     counts = tf.cast(k.tensor, tf.int32)
     text = f"k must not be below 0 or above {size}, the size of the last axis. It is"
     counts = after_check(call, (counts >= 0) & (counts <= size), text, [counts], counts)
-    counts.set_shape([call.loop.static_length])
     made = call.rebuild(input=call.stacked(input), k=np.int32(size))
-    sizes: Any = [*(input.inner_shape or ())[:-1], RowSizes.of(counts, size)]
+    sizes: Any = [*(input.inner_shape or ())[:-1], row_sizes(call, counts, size)]
     return [Ragged.from_padded(_cleared(t, sizes), sizes, o) for t, o in zip(made, call.op.outputs)]
 
 
@@ -280,7 +278,6 @@ def slice_gradient(
     call: Call, shape: Value, begin: Value, end: Value, strides: Value, dy: Value
 ) -> Any:
     """The gradient of the sliced tensor, ``dy`` with zeros around: of one shape, or ragged."""
-    del begin, end, strides
     if not isinstance(shape, RowShape):
         return slices.gradient_of_range(call, dy)
     sizes = list(shape.sizes)

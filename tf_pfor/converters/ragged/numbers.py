@@ -18,6 +18,7 @@ from tf_pfor.converters.ragged._forms import (
     padded,
     rank_of,
     row_ids,
+    row_sizes,
     row_starts,
     size_at,
     uses_packed,
@@ -111,10 +112,9 @@ def _numbers_set(call: Call, input: Value, is_set: tf.Tensor, axes: list[int]) -
     key = (tensor.op, tensor.value_index)
     if key not in known:
         counts = tf.reduce_sum(tf.cast(is_set, tf.int32), axes)
-        counts.set_shape([call.loop.static_length])
         sizes = input.inner_shape
         most = int(np.prod(sizes)) if is_static(sizes) else None
-        known[key] = RowSizes.of(counts, most)
+        known[key] = row_sizes(call, counts, most)
     return known[key]
 
 
@@ -134,11 +134,10 @@ def where_of_ragged(call: Call, input: Value) -> Any:
     rows, places = coordinates(input.sizes, found[:, 0])
     n = call.loop.length
     counts = tf.math.bincount(rows, minlength=n, maxlength=n, dtype=tf.int32)
-    counts.set_shape([call.loop.static_length])
     first = input.sizes[0]
     most = first.most if rank_of(input) == 1 and isinstance(first, RowSizes) else None
     made = tf.concat([tf.stack(places, 1), found[:, 1:]], 1)
-    return from_packed(call, made, [RowSizes.of(counts, most)])
+    return from_packed(call, made, [row_sizes(call, counts, most)])
 
 
 @ragged_rule("LowerBound UpperBound")

@@ -22,6 +22,7 @@ from tf_pfor.converters.ragged._forms import (
     padded,
     rank_of,
     row_ids,
+    row_sizes,
     size_at,
     uses_packed,
 )
@@ -135,8 +136,7 @@ def segments(call: Call, data: Value, segment_ids: Value) -> Any:
     ids = after_check(call, ids >= 0, "a segment id is negative. They are", [ids], ids)
     ids, n = tf.cast(ids, tf.int32), call.loop.length
     counts = tf.maximum(tf.math.unsorted_segment_max(ids, rows, n) + 1, 0)
-    counts.set_shape([call.loop.static_length])
-    sizes = RowSizes.of(counts)
+    sizes = row_sizes(call, counts)
     made = call.rebuild(data=values, segment_ids=ids + tf.gather(sizes.starts, rows))
     return _of_own_number(call, made, sizes, data, 1)
 
@@ -156,8 +156,7 @@ def own_counts(call: Call, number: Value, what: str) -> RowSizes:
     counts = tf.cast(number.tensor, tf.int32)
     text = f"the number of {what} is negative in some iterations. They are"
     counts = after_check(call, counts >= 0, text, [counts], counts)
-    counts.set_shape([call.loop.static_length])
-    return RowSizes.of(counts)
+    return row_sizes(call, counts)
 
 
 def _own_number(call: Call, data: Value, segment_ids: Value, sizes: RowSizes) -> Value:

@@ -7,7 +7,13 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._entries import Entries, own_ends, sizes_by
-from tf_pfor.converters.ragged._forms import from_packed, rank_of, row_starts, uses_packed
+from tf_pfor.converters.ragged._forms import (
+    from_packed,
+    rank_of,
+    row_sizes,
+    row_starts,
+    uses_packed,
+)
 from tf_pfor.converters.ragged.scatter import kept_entries
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -19,7 +25,6 @@ from tf_pfor.layouts.ragged_rules import ragged_rule, source
 @ragged_rule("Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2", is_source=True)
 def unique(call: Call, x: Value, *axis: Value) -> Any:
     """The distinct elements of each row."""
-    del axis
     if rank_of(x) != 1 or not uses_packed(call):
         raise CannotVectorize("the distinct rows of a matrix, or under jit_compile")
     entries = Entries(call, x)
@@ -45,8 +50,7 @@ def _distinct(
     per_row = tf.math.bincount(
         tf.cast(distinct // many, tf.int32), minlength=n, maxlength=n, dtype=tf.int32
     )
-    per_row.set_shape([call.loop.static_length])
-    return tf.gather(elements, distinct % many), places, counts, RowSizes.of(per_row)
+    return tf.gather(elements, distinct % many), places, counts, row_sizes(call, per_row)
 
 
 @ragged_rule("DynamicPartition", is_source=True)

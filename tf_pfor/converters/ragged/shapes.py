@@ -14,8 +14,10 @@ from tf_pfor.converters.ragged._forms import (
     from_packed,
     from_padded,
     is_one,
+    of_elements,
     rank_of,
     row_ids,
+    row_sizes,
     size_at,
     size_when_run,
     sizes_from,
@@ -91,7 +93,6 @@ def rank(call: Call, input: Ragged) -> Any:
 @ragged_rule("ExpandDims", of_shapes=True)
 def expand_dims(call: Call, input: Value, dim: Value) -> Any:
     """A new axis: among the sizes, or in the packed form; of a size, a shape of one axis."""
-    del dim
     if isinstance(input, RowSize):
         return shape_value(call.emit, [input.size], input.dtype)
     if not isinstance(input, Ragged):
@@ -158,15 +159,12 @@ def without_axes(call: Call, x: Ragged, axes: Sequence[int]) -> Value:
 @ragged_rule("Transpose")
 def transpose(call: Call, x: Ragged, perm: Value) -> Any:
     """Packed where the axes that differ stay in front, else padded."""
-    del perm
     order = constant_axes(call, "perm", rank_of(x))
     count = x.n_leading
     if order[:count] == list(range(count)) and uses_packed(call):
         moved = [0, *[a - count + 1 for a in order[count:]]]
         return from_packed(call, tf.transpose(x.tensor, moved), x.sizes)
     sizes = [size_when_run(x, a) for a in order]
-    while sizes and not isinstance(sizes[-1], RowSizes):
-        sizes.pop()
     moved = tf.transpose(x.in_rows, [0, *[a + 1 for a in order]])
     return from_padded(call, moved, sizes, is_clean=True)
 
@@ -191,14 +189,7 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
         before, after = (tf.broadcast_to(_product(s), tf.stack([n])) for s in (own, target))
         text = "the elements of a row do not fill its new shape. Elements, and the shape's"
         flat = after_check(call, tf.equal(before, after), text, [before, after], flat)
-    last = max((i for i, s in enumerate(target) if isinstance(s, RowSizes)), default=-1)
-    if last < 0:
-        made = tf.reshape(flat, tf.stack([n, *target]))
-        return call.like(made)
-    made = tf.reshape(flat, tf.stack([-1, *target[last + 1 :]]))
-    rest = [s if isinstance(s, int) else None for s in target[last + 1 :]]
-    made.set_shape([None, *rest])
-    return from_packed(call, made, target[: last + 1])
+    return of_elements(call, flat, target)
 
 
 def _as_kept(call: Call, tensor: Value, shape: Value) -> Value:
@@ -254,8 +245,7 @@ def target_sizes(call: Call, shape: Value, at: int) -> list[Any]:
         if own is None:  # -1, which stands for what is left, must be known
             text = f"size {i} of the shape is negative in some iterations. They are"
             column = after_check(call, column >= 0, text, [column], column)
-            column.set_shape([call.loop.static_length])
-        target.append(RowSizes.of(column) if own is None else own)
+        target.append(row_sizes(call, column) if own is None else own)
     return target
 
 

@@ -79,8 +79,7 @@ def _parts(call: Call) -> int:
 
 
 def _padded(call: Call) -> list[Value]:
-    size = call.inputs["max_output_size"]
-    assert isinstance(size, Value)
+    size = call.value("max_output_size")
     if size.is_stacked:
         raise CannotVectorize("'max_output_size' differs between iterations")
     found = _chosen(call)
@@ -117,8 +116,7 @@ def _chosen(call: Call) -> _Chosen:
     limit = _bound(
         call, "overlap_threshold" if _has_overlaps(call) else "iou_threshold", scores.dtype
     )
-    size = call.inputs["max_output_size"]
-    assert isinstance(size, Value)
+    size = call.value("max_output_size")
     most = tf.reduce_max(tf.concat([size.tensor, [0]], 0)) if size.is_stacked else size.tensor
     caps = tf.broadcast_to(size.tensor, tf.stack([n]))
     most = tf.minimum(most, tf.shape(scores)[1])
@@ -205,8 +203,7 @@ def _has_overlaps(call: Call) -> bool:
 
 def _scores(call: Call) -> tf.Tensor:
     """[n, boxes], minus infinity behind the end of a row; of one box at least."""
-    value = call.inputs["scores"]
-    assert isinstance(value, Value)
+    value = call.value("scores")
     if rank_of(value) != 1:
         raise CannotVectorize("scores are no vector")
     nothing = -float("inf")
@@ -225,8 +222,7 @@ def _bound(call: Call, name: str, dtype: tf.DType) -> Any:
     """A threshold, [n, 1] where rows have their own."""
     if name not in call.inputs:
         return tf.constant(call.attr(name) if name == "iou_threshold" else dtype.min, dtype)
-    value = call.inputs[name]
-    assert isinstance(value, Value)
+    value = call.value(name)
     bound = tf.cast(value.tensor, dtype)
     return bound[:, None] if value.is_stacked else bound
 

@@ -6,7 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._forms import after_check, from_packed, rank_of, uses_packed
+from tf_pfor.converters.ragged._forms import (
+    after_check,
+    from_packed,
+    rank_of,
+    row_sizes,
+    uses_packed,
+)
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
@@ -78,9 +84,7 @@ def own_splits(
         at = tf.range(n)[:, None] * many + tf.range(many + 1)[None]
         wide = tf.gather(splits, at)
         made, last = Value.stacked(wide - first[:, None]), wide[:, -1]
-    lengths = tf.cast(last - first, tf.int32)
-    lengths.set_shape([call.loop.static_length])
-    return made, RowSizes.of(lengths)
+    return made, row_sizes(call, tf.cast(last - first, tf.int32))
 
 
 def joint_splits(call: Call, splits: Value, count: Size) -> tuple[tf.Tensor, Size]:

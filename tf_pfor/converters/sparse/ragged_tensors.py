@@ -12,6 +12,7 @@ from tf_pfor.converters.ragged._forms import (
     from_padded,
     rank_of,
     row_ids,
+    row_sizes,
     uses_packed,
 )
 from tf_pfor.converters.sparse._joint_rows import flat_of, joint_splits, own_splits
@@ -31,7 +32,6 @@ def to_tensor(
     row_partition_tensors: list[Value],
 ) -> Any:
     """All rows as one RaggedTensor, which becomes as wide as the widest row; each row is cut."""
-    del shape
     if default_value.is_stacked or not uses_packed(call):
         raise CannotVectorize("'default_value' differs between iterations, or in a map of a map")
     flat, count = flat_of(call, values, is_vector=False)
@@ -121,9 +121,7 @@ def _widths(call: Call, lengths: list[tf.Tensor], counts: list[Size]) -> list[Si
             continue
         rows = many.rows if isinstance(many, RowSizes) else tf.repeat(tf.range(n), many)
         most = tf.math.unsorted_segment_max(tf.cast(own, tf.int32), rows, n)
-        most = tf.maximum(most, 0)
-        most.set_shape([call.loop.static_length])
-        found.append(RowSizes.of(most))
+        found.append(row_sizes(call, tf.maximum(most, 0)))
     return found
 
 

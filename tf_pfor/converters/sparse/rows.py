@@ -81,7 +81,6 @@ def reduce(
     call: Call, input_indices: Value, input_values: Value, input_shape: Value, reduction_axes: Value
 ) -> Any:
     """The axes move by one."""
-    del reduction_axes
     entries, axes = Entries(call, input_indices, input_values), _axes(call, width_of(input_indices))
     shape = room_for_all(call, input_shape, entries)
     made = call.rebuild(
@@ -169,7 +168,7 @@ def add_gradient(call: Call, *_: Value) -> Any:
 def slice_gradient(call: Call, *_: Value) -> Any:
     """The gradient of the values that were sliced."""
     start = shared(call.value("input_start"), "input_start")
-    (given, _), inputs = for_all_rows(
+    (given, _taken), inputs = for_all_rows(
         call, "input_indices", "output_indices backprop_val_grad", shapes=""
     )
     start = tf.concat([tf.zeros([1], start.dtype), start], 0)
@@ -187,21 +186,21 @@ _TWO = ("a_indices a_values", "b_indices b_values")
 def add(call: Call, *_: Value) -> Any:
     """One sum of sparse tensors with one axis more."""
     shared(call.value("thresh"), "thresh")
-    _, inputs = for_all_rows(call, *_TWO, shapes="a_shape b_shape")
+    inputs = for_all_rows(call, *_TWO, shapes="a_shape b_shape")[1]
     return sparse_results(call, *call.rebuild(**inputs))
 
 
 @ragged_rule("SparseSparseMaximum SparseSparseMinimum", is_source=True)
 def extremum(call: Call, a_indices: Value, *_: Value) -> Any:
     """The extremum of two sparse tensors with one axis more."""
-    _, inputs = for_all_rows(call, *_TWO, shapes="a_shape b_shape")
+    inputs = for_all_rows(call, *_TWO, shapes="a_shape b_shape")[1]
     return sparse_results(call, *call.rebuild(**inputs), width=width_of(a_indices))
 
 
 @ragged_rule("SparseReduceMaxSparse SparseReduceSumSparse", is_source=True)
 def reduce_to_sparse(call: Call, input_indices: Value, *_: Value) -> Any:
     """The axes move by one."""
-    _, inputs = for_all_rows(call, "input_indices input_values", shapes="input_shape")
+    inputs = for_all_rows(call, "input_indices input_values", shapes="input_shape")[1]
     count = width_of(input_indices)
     axes = sorted(set(_axes(call, count)))
     if len(axes) == count and not call.attr("keep_dims"):
@@ -216,7 +215,7 @@ def reduce_to_sparse(call: Call, input_indices: Value, *_: Value) -> Any:
 def slice_(call: Call, *_: Value) -> Any:
     """All of the rows, and the slice behind."""
     begin = shared(call.value("start"), "start")
-    _, inputs = for_all_rows(call, "indices values", shapes="shape size")
+    inputs = for_all_rows(call, "indices values", shapes="shape size")[1]
     start = tf.concat([tf.zeros([1], begin.dtype), begin], 0)
     return sparse_results(call, *call.rebuild(**inputs, start=start))
 
@@ -225,7 +224,7 @@ def slice_(call: Call, *_: Value) -> Any:
 def split(call: Call, split_dim: Value, *_: Value) -> Any:
     """The axis moves by one."""
     axis, count = int(call.constant("split_dim")), call.attr("num_split")
-    _, inputs = for_all_rows(call, "indices values", shapes="shape")
+    inputs = for_all_rows(call, "indices values", shapes="shape")[1]
     axis = tf.constant(axis if axis < 0 else axis + 1, split_dim.dtype)
     made = call.rebuild(**inputs, split_dim=axis)
     found = [sparse_results(call, *made[k::count]) for k in range(count)]

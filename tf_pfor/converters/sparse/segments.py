@@ -14,7 +14,7 @@ from tf_pfor.converters.ragged._entries import (
     shared,
     sizes_by,
 )
-from tf_pfor.converters.ragged._forms import after_check, from_packed, rank_of
+from tf_pfor.converters.ragged._forms import after_check, from_packed, rank_of, row_sizes
 from tf_pfor.converters.ragged._windows import size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -53,9 +53,7 @@ def sparse_segments(call: Call, data: Value, indices: Value, segment_ids: Value)
     at, ids = entries.flat
     text = "a segment id is negative in some iterations. They are"
     ids = after_check(call, ids >= 0, text, [ids], ids)
-    counts = tf.cast(own_ends(call, entries.rows, ids), tf.int32)
-    counts.set_shape([call.loop.static_length])
-    sizes = RowSizes.of(counts)
+    sizes = row_sizes(call, tf.cast(own_ends(call, entries.rows, ids), tf.int32))
     table, places = _of_table(call, data, at, entries.rows)
     moved = ids + tf.cast(tf.gather(sizes.starts, entries.rows), ids.dtype)
     made = call.rebuild(data=table, indices=places, segment_ids=moved)
@@ -113,8 +111,7 @@ def ragged_gather(
     behind = first - ends[:-1]  # from numbers of elements to where they come from
     made = tf.gather(values.flat[0], tf.range(ends[-1]) + tf.repeat(behind, lengths))
     counts = tf.math.unsorted_segment_sum(tf.cast(lengths, tf.int32), rows, call.loop.length)
-    counts.set_shape([call.loop.static_length])
-    of_values = from_packed(call, made, [RowSizes.of(counts)], 1)
+    of_values = from_packed(call, made, [row_sizes(call, counts)], 1)
     return [_splits_of(call, at, ends), of_values]
 
 

@@ -125,7 +125,6 @@ def gather_own(call: Call, resource: Value, indices: Value) -> Any:
     if indices.n_leading > rank - is_nd:
         raise CannotVectorize("how many axes are indexed differs between iterations")
     _no_recurrence(call)
-    del resource
     origin = call.op.outputs[0]
     if _tf.in_xla_context(graph) or _tf.in_body(graph):  # the padding reads the first element
         made = call.rebuild(indices=indices.in_rows)

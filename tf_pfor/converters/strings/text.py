@@ -130,7 +130,6 @@ def _of_rows_with_data(
 @ragged_rule("ReduceJoin")
 def reduce_join(call: Call, inputs: Ragged, reduction_indices: Value) -> Any:
     """Over axes that all rows share: packed. Over the last ones that differ: by parts of rows."""
-    del reduction_indices
     rank, count = rank_of(inputs), inputs.n_leading
     axes = constant_axes(call, "reduction_indices", rank)
     if call.attr("keep_dims") or not uses_packed(call):
