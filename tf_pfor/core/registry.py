@@ -201,7 +201,8 @@ class RegisterPFor:
         ``ANY`` is any non-empty set. ``ALWAYS`` also takes an op without stacked inputs. One
         decorator registers one pattern.
       attrs: the attributes that the converter reads, or whose meaning stays the same in
-        ``call.rebuild``. An op with any other attribute off its default is refused.
+        ``call.rebuild``: a tuple, or a string with spaces between. An op with any other attribute
+        off its default is refused.
       override: whether to replace all rules of this op type.
 
     Raises:
@@ -265,7 +266,7 @@ class RegisterPFor:
 
 def _names(names: Iterable[str], op_type: str, argument: str) -> frozenset[str]:
     if isinstance(names, str):
-        return frozenset([names])
+        return frozenset(names.split())
     try:
         return frozenset(names)
     except TypeError:

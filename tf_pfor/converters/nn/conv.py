@@ -570,15 +570,7 @@ fold_batch(table("ExtractVolumePatches", "ksizes", "strides", "padding"), "input
 @RegisterPFor(
     "Conv",
     ("input",),
-    attrs=(
-        "strides",
-        "padding",
-        "explicit_paddings",
-        "data_format",
-        "dilations",
-        "batch_dims",
-        "groups",
-    ),
+    attrs="strides padding explicit_paddings data_format dilations batch_dims groups",
 )
 def conv_with_batch_dims(call: Call, input: Value, filter: Value) -> Any:
     """x_i * F: the loop is one more batch dimension."""

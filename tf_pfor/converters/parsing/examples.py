@@ -104,14 +104,7 @@ def parse(call: Call, serialized: tf.Tensor, names: tf.Tensor, features: Feature
 @RegisterPFor(
     "ParseExampleV2",
     ANY,
-    attrs=(
-        "num_sparse",
-        "sparse_types",
-        "ragged_value_types",
-        "ragged_split_types",
-        "Tdense",
-        "dense_shapes",
-    ),
+    attrs="num_sparse sparse_types ragged_value_types ragged_split_types Tdense dense_shapes",
 )
 def parse_examples_v2(call: Call, serialized: Value, *_: object) -> Any:
     """One example in each row, or a vector of them."""
@@ -199,8 +192,7 @@ def _of_own_number(
     given: Any = None if names is None else call.inputs[names]
     if given is not None and 0 not in (given.inner_shape or ()):
         raise CannotVectorize("examples that have names differ in number between iterations")
-    (size,) = serialized.sizes
-    assert isinstance(size, RowSizes)
+    size = serialized.size
     with call.emit.as_default():
         dense, own = parse(call, serialized.tensor, strings(call, []), features)
         return _ordered(call, _OwnVectors(call, size), features, dense, own)

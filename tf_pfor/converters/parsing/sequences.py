@@ -69,31 +69,15 @@ class Parsed:
 
 
 _V2 = (
-    "Ncontext_sparse",
-    "context_sparse_types",
-    "context_ragged_value_types",
-    "context_ragged_split_types",
-    "Tcontext_dense",
-    "context_dense_shapes",
-    "Nfeature_list_sparse",
-    "Nfeature_list_dense",
-    "feature_list_dense_types",
-    "feature_list_sparse_types",
-    "feature_list_ragged_value_types",
-    "feature_list_ragged_split_types",
-    "feature_list_dense_shapes",
+    "Ncontext_sparse context_sparse_types context_ragged_value_types "
+    "context_ragged_split_types Tcontext_dense context_dense_shapes Nfeature_list_sparse "
+    "Nfeature_list_dense feature_list_dense_types feature_list_sparse_types "
+    "feature_list_ragged_value_types feature_list_ragged_split_types feature_list_dense_shapes"
 )
 _V1 = (
-    "Ncontext_sparse",
-    "Ncontext_dense",
-    "Nfeature_list_sparse",
-    "Nfeature_list_dense",
-    "context_sparse_types",
-    "Tcontext_dense",
-    "feature_list_dense_types",
-    "context_dense_shapes",
-    "feature_list_sparse_types",
-    "feature_list_dense_shapes",
+    "Ncontext_sparse Ncontext_dense Nfeature_list_sparse Nfeature_list_dense "
+    "context_sparse_types Tcontext_dense feature_list_dense_types context_dense_shapes "
+    "feature_list_sparse_types feature_list_dense_shapes"
 )
 _KEYS = (
     "context_sparse_keys",

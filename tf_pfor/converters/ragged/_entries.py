@@ -157,13 +157,16 @@ class Entries:
         return unfold(self.call, tensor, first, inner_shape=self.call.output_shape(index))
 
 
-def for_all_rows(call: Call, *names: str, shapes: str) -> tuple[list[Entries], dict[str, Any]]:
+def for_all_rows(
+    call: Call, *names: str, shapes: str = "", may_be_equal: bool = False
+) -> tuple[list[Entries], dict[str, Any]]:
     """Inputs of the op for all rows: the row in front of indices, n in front of shapes.
 
     Args:
       call: the call.
       names: names of inputs that have an entry each, indices first, with spaces between.
       shapes: names of shapes that all rows share, with spaces between.
+      may_be_equal: as for ``Entries``.
 
     Returns:
       The entries of each of ``names``, and the inputs by name.
@@ -171,7 +174,8 @@ def for_all_rows(call: Call, *names: str, shapes: str) -> tuple[list[Entries], d
     changes: dict[str, Any] = {name: with_n(call, call.value(name)) for name in shapes.split()}
     found: list[Entries] = []
     for first, *others in map(str.split, names):
-        entries = Entries(call, *map(call.value, [first, *others]))
+        values = map(call.value, [first, *others])
+        entries = Entries(call, *values, may_be_equal=may_be_equal)
         changes |= {first: entries.places, **dict(zip(others, entries.flat[1:]))}
         found.append(entries)
     return found, changes

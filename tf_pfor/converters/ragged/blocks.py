@@ -75,8 +75,7 @@ def _own_depth(call: Call, indices: Value, depth: Value) -> RowSizes:
 @ragged_rule("SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits")
 def cross_entropy(call: Call, features: Value, labels: Value) -> Any:
     """Packed: one loss for each element."""
-    both = isinstance(features, Ragged) and isinstance(labels, Ragged)
-    if not both:
+    if not isinstance(features, Ragged) or not isinstance(labels, Ragged):
         raise CannotVectorize("the logits or the labels have one shape in all iterations")
     logits, targets = _of_same_sizes(call, features, labels)
     if logits.n_leading != 1:
@@ -98,17 +97,12 @@ def _padded_cross_entropy(call: Call, logits: Ragged, targets: Ragged) -> list[V
     return [from_padded(call, t, logits.sizes, is_tame=True) for t in wide]
 
 
-def _of_same_sizes(call: Call, a: Value, b: Value) -> tuple[Ragged, Ragged]:
+def _of_same_sizes(call: Call, a: Ragged, b: Ragged) -> tuple[Ragged, Ragged]:
     """Two values of one axis that differs, after a check that they agree in it."""
-    assert isinstance(a, Ragged)
-    assert isinstance(b, Ragged)
     if not same_sizes(a.sizes, b.sizes):
         if a.n_leading != 1 or b.n_leading != 1:
             raise CannotVectorize("sizes that differ between iterations are not known to agree")
-        first, second = agreed(call, (a, 0), (b, 0))
-        assert isinstance(first, Ragged)
-        assert isinstance(second, Ragged)
-        return first, second
+        a, b = agreed(call, (a, 0), (b, 0))
     return a, b
 
 

@@ -16,6 +16,7 @@ from tf_pfor.converters.ragged._forms import (
     constant_axes,
     from_packed,
     from_padded,
+    known_sizes,
     of_equal_room,
     padded,
     rank_of,
@@ -74,8 +75,7 @@ def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
             where = tf.stack([rows, indices.tensor], -1)
         return from_packed(call, tf.gather_nd(params.tensor, where), indices.sizes)
     assert isinstance(params, Ragged)
-    (size,) = params.sizes
-    assert isinstance(size, RowSizes)
+    size = params.size
     if isinstance(indices, Ragged):
         rows = _rows_like(indices.tensor, indices.sizes)
         places, sizes = tf.cast(indices.tensor, tf.int32), tf.gather(size.tensor, rows)
@@ -256,14 +256,7 @@ def _as_rows(call: Call, value: Value) -> tuple[tf.Tensor, RowSizes]:
 
 
 def _joined_shapes(call: Call, values: list[Value]) -> Any:
-    sizes: list[Any] = []
-    for value in values:
-        if isinstance(value, RowShape):
-            sizes += value.sizes
-        elif value.constant is not None:
-            sizes += [int(s) for s in value.constant.reshape([-1])]
-        else:
-            raise CannotVectorize("a part of the shape is not known")
+    sizes = [s for value in values for s in known_sizes(value)]
     return shape_value(call.emit, sizes, call.output_dtype())
 
 
@@ -273,12 +266,7 @@ def concat_offset(call: Call, concat_dim: Value, shape: list[Value]) -> Any:
     (at,) = call.constant("concat_dim").reshape([-1])
     found, offset = list[Any](), 0
     for value in shape:
-        if isinstance(value, RowShape):
-            sizes = value.sizes
-        elif value.constant is not None:
-            sizes = [int(s) for s in value.constant]
-        else:
-            raise CannotVectorize("a part of the shape is not known")
+        sizes = known_sizes(value)
         place: list[Any] = [0] * len(sizes)
         place[at] = offset
         found.append(shape_value(call.emit, place, call.output_dtype()))

@@ -291,9 +291,8 @@ def _crops(
         raise CannotVectorize("sizes of boxes or images that are not known, or cannot be checked")
     x = image.in_rows if isinstance(image, Ragged) else call.stacked(image)
     n, images = tf.unstack(tf.shape(x)[:2])
-    if isinstance(boxes, Ragged):
+    if isinstance(boxes, Ragged) and isinstance(box_ind, Ragged):
         boxes, box_ind = agreed(call, (boxes, 0), (box_ind, 0))
-        assert isinstance(boxes, Ragged)
         corners, ids, rows = boxes.tensor, box_ind.tensor, row_ids(boxes.sizes)
     else:
         corners, ids = (call.stacked(v) for v in (boxes, box_ind))

@@ -210,8 +210,6 @@ def solve(call: Call, matrix: Value, rhs: Value) -> Any:
     if rhs.sizes[rank - 2] is not size:  # both axes of the matrix agree with the other side
         matrix, _ = agreed(call, (matrix, rank - 2), (rhs, rank - 2))
         matrix, rhs = agreed(call, (matrix, rank - 1), (rhs, rank - 2))
-    assert isinstance(matrix, Ragged)
-    assert isinstance(rhs, Ragged)
     wide = _beside_identity(matrix)
     return from_padded(call, call.rebuild(matrix=wide, rhs=rhs.in_rows), rhs.sizes)
 

@@ -53,8 +53,7 @@ def roll(call: Call, input: Value, shift: Value, axis: Value) -> Any:
         return from_packed(call, tf.roll(input.tensor, shift.tensor, moved[0]), input.sizes)
     if input.n_leading != 1:
         raise CannotVectorize("it rolls one of several axes that differ")
-    (size,) = input.sizes
-    assert isinstance(size, RowSizes)
+    size = input.size
     rows, starts = row_ids([size]), row_starts([size])
     by = tf.cast(shift.tensor, tf.int32)
     by = tf.gather(by, rows) if shift.is_stacked else by
@@ -128,8 +127,7 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
             packed = tf.tile(packed, tf.stack([1, *shape.sizes[last + 1 :]]))
     else:
         packed = tf.broadcast_to(packed, tf.stack([tf.shape(packed)[0], *sizes[last + 1 :]]))
-    packed.set_shape([None, *[s if isinstance(s, int) else None for s in sizes[last + 1 :]]])
-    return from_packed(call, packed, sizes[: last + 1])
+    return from_packed(call, packed, sizes[: last + 1], rest=sizes[last + 1 :])
 
 
 @source("Tile")
@@ -181,8 +179,7 @@ def repeated(call: Call, x: Ragged, multiples: list[int]) -> Value:
     tensor = tf.tile(x.tensor, [1, *others]) if set(others) - {1} else x.tensor
     if first == 1:
         return from_packed(call, tensor, x.sizes)
-    (size,) = x.sizes
-    assert isinstance(size, RowSizes)
+    size = x.size
     most = None if size.most is None else size.most * first
     made = RowSizes.of(size.tensor * first, most)
     rows = row_ids([made])

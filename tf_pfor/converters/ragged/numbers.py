@@ -191,7 +191,7 @@ def draw(call: Call, shape: Value, *limits: Value) -> Any:
     if any(v.is_stacked for v in limits):
         raise CannotVectorize("the shape and the range differ between iterations")
     total = tf.reduce_sum(row_counts(leading))
-    return _drawn(call, call.rebuild(shape=tf.stack([total, *rest])), leading, rest)
+    return from_packed(call, call.rebuild(shape=tf.stack([total, *rest])), leading, rest=rest)
 
 
 _SEEDED = (
@@ -210,12 +210,12 @@ def seeded_draw(call: Call, shape: Value, *others: Value) -> Any:
     if any(v.is_stacked for v in others):
         total = tf.reduce_sum(row_counts(leading))
         made = tf.reshape(_by_kernel(call, shape, others), tf.stack([total, *rest]))
-        return _drawn(call, made, leading, rest)
+        return from_packed(call, made, leading, rest=rest)
     most = tf.reduce_max(tf.concat([row_counts(leading), [0]], 0))
     drawn = call.rebuild(shape=tf.stack([most, *rest]))
     rows, starts = row_ids(leading), row_starts(leading)
     made = tf.gather(drawn, tf.range(tf.shape(rows)[0]) - tf.gather(starts, rows))
-    return _drawn(call, made, leading, rest)
+    return from_packed(call, made, leading, rest=rest)
 
 
 def _by_kernel(call: Call, shape: Value, others: Sequence[Value]) -> tf.Tensor:
@@ -243,11 +243,6 @@ def _own_shape(call: Call, shape: Value) -> tuple[list[Any], list[Any]]:
     if last < 0 or not uses_packed(call):
         raise CannotVectorize("the shape differs between iterations in a way that is not known")
     return sizes[: last + 1], sizes[last + 1 :]
-
-
-def _drawn(call: Call, made: tf.Tensor, leading: list[Any], rest: list[Any]) -> Value:
-    made.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
-    return from_packed(call, made, leading)
 
 
 @RegisterPFor("BroadcastArgs", ANY)

@@ -14,6 +14,7 @@ from tf_pfor.converters.ragged._forms import (
     from_packed,
     from_padded,
     is_one,
+    known_sizes,
     of_elements,
     rank_of,
     row_ids,
@@ -328,8 +329,7 @@ def _full(call: Call, sizes: list[Any], value: Value) -> Any:
     if rest:
         wide = tf.reshape(each, tf.stack([-1, *[1] * len(rest)]))
         each = tf.broadcast_to(wide, tf.stack([tf.shape(each)[0], *rest]))
-        each.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
-    return from_packed(call, each, sizes[: last + 1])
+    return from_packed(call, each, sizes[: last + 1], rest=rest)
 
 
 @ragged_rule("BroadcastGradientArgs", of_shapes=True)
@@ -400,11 +400,7 @@ def stitch(call: Call, indices: list[Value], data: list[Value]) -> Any:
     for at, sizes in zip(indices, data):
         if at.constant is None:
             raise CannotVectorize("which sizes are replaced is not known")
-        numbers = sizes.sizes if isinstance(sizes, RowShape) else sizes.constant
-        if numbers is None:
-            raise CannotVectorize("a size is not known")
-        flat = numbers if isinstance(numbers, tuple) else [int(x) for x in numbers.reshape([-1])]
-        found.update(zip([int(i) for i in at.constant.reshape([-1])], flat))
+        found.update(zip([int(i) for i in at.constant.reshape([-1])], known_sizes(sizes)))
     if sorted(found) != list(range(len(found))):
         raise CannotVectorize("some sizes are left out")
     return shape_value(call.emit, [found[i] for i in range(len(found))], call.output_dtype())

@@ -306,8 +306,7 @@ def _of_shape(call: Call, input: RowShape) -> Any:
 
 def _element(call: Call, x: Ragged, item: Item) -> Value:
     """x[i]: an element that each row must have."""
-    (size,) = x.sizes
-    assert isinstance(size, RowSizes)
+    size = x.size
     at = place_of(call, item, size)
     elements, starts = x.begins()
     return Value.stacked(tf.gather(elements, starts + at))
@@ -315,8 +314,7 @@ def _element(call: Call, x: Ragged, item: Item) -> Value:
 
 def _range(call: Call, x: Ragged, item: Item) -> Value:
     """x[a:b] of each row."""
-    (size,) = x.sizes
-    assert isinstance(size, RowSizes)
+    size = x.size
     if item.stride < 1:
         if is_reversal(item):
             return _reversed(call, x, size)

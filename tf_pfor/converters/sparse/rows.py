@@ -158,9 +158,7 @@ def _of_columns(call: Call, right: tf.Tensor) -> tf.Tensor:
 @ragged_rule("SparseAddGrad", is_source=True)
 def add_gradient(call: Call, *_: Value) -> Any:
     """The gradients of the values of both operands."""
-    parts, inputs = for_all_rows(
-        call, "a_indices", "b_indices", "sum_indices backprop_val_grad", shapes=""
-    )
+    parts, inputs = for_all_rows(call, "a_indices", "b_indices", "sum_indices backprop_val_grad")
     return [part.back(made, k) for k, (part, made) in enumerate(zip(parts, call.rebuild(**inputs)))]
 
 
@@ -169,7 +167,7 @@ def slice_gradient(call: Call, *_: Value) -> Any:
     """The gradient of the values that were sliced."""
     start = shared(call.value("input_start"), "input_start")
     (given, _taken), inputs = for_all_rows(
-        call, "input_indices", "output_indices backprop_val_grad", shapes=""
+        call, "input_indices", "output_indices backprop_val_grad"
     )
     start = tf.concat([tf.zeros([1], start.dtype), start], 0)
     return given.back(call.rebuild(**inputs, input_start=start), 0)

@@ -244,8 +244,7 @@ def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
     if isinstance(inputs, Ragged):
         if inputs.ragged_axes != [0]:
             raise CannotVectorize("the batch or the classes differ between iterations")
-        (frames,) = inputs.sizes
-        assert isinstance(frames, RowSizes)
+        frames = inputs.size
         text = "a sequence is longer than its row. Lengths and numbers of frames are"
         is_right = length <= frames.tensor[:, None]
         length = after_check(call, is_right, text, [length, frames.tensor], length)

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tf_pfor.converters.arrays._indexing import as_dtype, column, moved_ids, times_n, with_row
 from tf_pfor.converters.ragged._entries import (
     Entries,
+    for_all_rows,
     room_for_all,
     room_of,
     shared,
@@ -219,11 +220,9 @@ def sparse_dense_add(
     """One sum of tensors with one axis more."""
     _check_rank(width_of(a_indices))
     _require_dense(b)
-    shape = with_n(call, a_shape)
-    entries = Entries(call, a_indices, a_values, may_be_equal=True)
-    return call.rebuild(
-        a_indices=entries.places, a_values=entries.flat[1], a_shape=shape, b=call.stacked(b)
-    )
+    names = ("a_indices a_values",)
+    inputs = for_all_rows(call, *names, shapes="a_shape", may_be_equal=True)[1]
+    return call.rebuild(**inputs, b=call.stacked(b))
 
 
 @sparse_rule("SparseDenseCwiseAdd SparseDenseCwiseDiv SparseDenseCwiseMul")
@@ -234,15 +233,10 @@ def sparse_dense_cwise(
     rank = width_of(sp_indices)
     _check_rank(rank)
     _require_dense(dense)
-    shape = with_n(call, sp_shape)
-    entries = Entries(call, sp_indices, sp_values, may_be_equal=True)
-    made = call.rebuild(
-        sp_indices=entries.places,
-        sp_values=entries.flat[1],
-        sp_shape=shape,
-        dense=expand_to_rank(call, dense, rank) if dense.is_stacked else dense.tensor,
-    )
-    return entries.back(made, 0)
+    names = ("sp_indices sp_values",)
+    (entries, *_), inputs = for_all_rows(call, *names, shapes="sp_shape", may_be_equal=True)
+    wide = expand_to_rank(call, dense, rank) if dense.is_stacked else dense.tensor
+    return entries.back(call.rebuild(**inputs, dense=wide), 0)
 
 
 @sparse_rule("SparseSoftmax", of_shapes=True)
