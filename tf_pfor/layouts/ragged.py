@@ -228,7 +228,6 @@ class Ragged(Value):
 
     def select(self, loop: Rows, hold: Hold | None = None, gather: Gather | None = None) -> Value:
         """Its rows of ``loop``, gathered when they are read."""
-        del hold, gather
         if loop.rows is None:
             return self
         rows, emit = loop.rows, loop.emit

@@ -115,14 +115,7 @@ def _full(call: Call, indices: Value, updates: Value) -> tf.Tensor:
     rows = call.stacked(indices)
     emit = call.emit
     shape = shape_of_variable(call, tf.int32)
-    rest = emit(
-        "StridedSlice",
-        shape,
-        np.asarray([1], np.int32),
-        np.asarray([0], np.int32),
-        np.asarray([1], np.int32),
-        end_mask=1,
-    )
+    rest = emit("StridedSlice", shape, [1], [0], [1], end_mask=1)
     full = emit("ConcatV2", [emit.shape_of(rows), rest], np.int32(0))
     rank = call.require_rank(indices, "'indices'")
     if static_shape(call).rank is None:
