@@ -388,15 +388,7 @@ def spread_out(call: Call, dy: tf.Tensor, w: fg.Window, size: tuple[Dim, ...]) -
 
 
 register(
-    table(
-        "Conv2DBackpropInput Conv3DBackpropInputV2",
-        "strides",
-        "padding",
-        "explicit_paddings",
-        "data_format",
-        "dilations",
-        "use_cudnn_on_gpu",
-    ),
+    table("Conv2DBackpropInput Conv3DBackpropInputV2", *_ATTRS),
     {
         ("out_backprop",): gradient_as_batch,
         ("filter",): filters_as_input_channels,
@@ -457,15 +449,7 @@ def images_by_gradients(call: Call, input: Value, filter_sizes: Value, out_backp
 
 
 register(
-    table(
-        "Conv2DBackpropFilter Conv3DBackpropFilterV2",
-        "strides",
-        "padding",
-        "explicit_paddings",
-        "data_format",
-        "dilations",
-        "use_cudnn_on_gpu",
-    ),
+    table("Conv2DBackpropFilter Conv3DBackpropFilterV2", *_ATTRS),
     {
         ("input",): images_as_channels,
         ("out_backprop",): gradients_as_channels,

@@ -39,16 +39,9 @@ fold_batch(
 )
 fold_batch(table("CombinedNonMaxSuppression", "pad_per_class", "clip_boxes"), ("boxes", "scores"))
 fold_batch(table("DrawBoundingBoxes DrawBoundingBoxesV2"), ("images", "boxes"))
-fold_batch(
-    table(
-        "Mfcc",
-        "upper_frequency_limit",
-        "lower_frequency_limit",
-        "filterbank_channel_count",
-        "dct_coefficient_count",
-    ),
-    "spectrogram",
-)
+_LIMITS = ("upper_frequency_limit", "lower_frequency_limit")
+_COUNTS = ("filterbank_channel_count", "dct_coefficient_count")
+fold_batch(table("Mfcc", *_LIMITS, *_COUNTS), "spectrogram")
 
 
 @RegisterPFor(

@@ -355,9 +355,7 @@ def uniform_clip(
 )
 def uniform_requantize(call: Call, input: Value, *_: Value) -> Any:
     """The axes move by one."""
-    names = ("input_quantization_axis", "output_quantization_axis")
-    axes = {k: _axis_of(call, k) for k in names}
-    return call.rebuild(**{k: a + 1 for k, a in axes.items() if a is not None})
+    return _behind_the_loop(call, "input", "output")
 
 
 @RegisterPFor(
@@ -367,8 +365,12 @@ def uniform_requantize(call: Call, input: Value, *_: Value) -> Any:
 )
 def uniform_add(call: Call, lhs: Value, rhs: Value, *_: Value) -> Any:
     """Elementwise with one scale for each tensor; ranks must agree, as the kernel aligns them."""
-    names = ("lhs_quantization_axis", "rhs_quantization_axis", "output_quantization_axis")
     if call.require_rank(lhs) != call.require_rank(rhs):
         raise CannotVectorize("the operands differ in rank")
-    axes = {k: _axis_of(call, k) for k in names}
+    return _behind_the_loop(call, "lhs", "rhs", "output")
+
+
+def _behind_the_loop(call: Call, *names: str) -> Any:
+    """The op with each axis of ranges one further."""
+    axes = {k: _axis_of(call, k) for k in (f"{name}_quantization_axis" for name in names)}
     return call.rebuild(**{k: a + 1 for k, a in axes.items() if a is not None})
