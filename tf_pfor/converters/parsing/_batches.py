@@ -8,21 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._forms import row_sizes, uses_packed
+from tf_pfor.converters.ragged._forms import row_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import RowSizes
-
-
-def need_packed(call: Call) -> None:
-    """Refuses variable-length results where the packed form cannot be used.
-
-    Raises:
-      CannotVectorize: in the body of another map.
-    """
-    if not uses_packed(call):
-        raise CannotVectorize("its results differ in shape, in the body of another map")
 
 
 def same_for_all(call: Call, *names: str) -> None:

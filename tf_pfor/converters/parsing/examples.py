@@ -19,12 +19,12 @@ from tf_pfor.converters.parsing._batches import (
     keys,
     listed,
     names_of,
-    need_packed,
     nothing,
     same_for_all,
     strings,
 )
 from tf_pfor.converters.parsing._features import ragged_vector, sparse_vector
+from tf_pfor.converters.ragged._entries import require_packed
 from tf_pfor.converters.ragged._forms import after_check, from_packed, from_padded, row_sizes
 from tf_pfor.converters.ragged._windows import size_plus
 from tf_pfor.core.call import Call
@@ -174,7 +174,7 @@ def _converted(call: Call, serialized: Value, names: str | None, features: Featu
     if not serialized.is_stacked or rank > 1:
         raise CannotVectorize("the examples are the same in all iterations, or a matrix")
     if features.own_lengths:
-        need_packed(call)
+        require_packed(call)
     lead: list[Dim] = [call.loop.length, *inner_dims(call, serialized)]
     flat = fold(call, serialized, rank)
     given = strings(call, []) if names is None else names_of(call, names, lead)
@@ -188,7 +188,7 @@ def _of_own_number(
     call: Call, serialized: Ragged, names: str | None, features: Features
 ) -> list[Value]:
     """The examples, as many as each row has."""
-    need_packed(call)
+    require_packed(call)
     given: Any = None if names is None else call.inputs[names]
     if given is not None and 0 not in (given.inner_shape or ()):
         raise CannotVectorize("examples that have names differ in number between iterations")

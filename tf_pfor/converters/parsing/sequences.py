@@ -18,13 +18,13 @@ from tf_pfor.converters.parsing._batches import (
     keys,
     listed,
     names_of,
-    need_packed,
     nothing,
     same_for_all,
     sizes_between,
     strings,
 )
 from tf_pfor.converters.parsing._features import ragged_vector, sparse_vector
+from tf_pfor.converters.ragged._entries import require_packed
 from tf_pfor.converters.ragged._forms import from_packed, from_padded, row_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -148,7 +148,7 @@ def _converted(
         raise CannotVectorize("each iteration has a vector of examples")
     context, lists = parts
     if context.own_lengths or lists.own_lengths or lists.dense_keys:
-        need_packed(call)
+        require_packed(call)
     names = names_of(call, "debug_name", [call.loop.length])
     n_ragged = len(context.ragged), len(lists.ragged)
     with call.emit.as_default():

@@ -206,14 +206,6 @@ def substr(call: Call, *values: Value) -> Any:
     return from_packed(call, call.rebuild(**dict(zip(call.inputs, operands))), sizes)
 
 
-@ragged_rule("RegexFullMatch RegexReplace")
-def pattern(call: Call, text: Value, *others: Value) -> Any:
-    """Packed: the pattern, and what to put in its place, are the same in all rows."""
-    if not isinstance(text, Ragged) or any(v.is_stacked for v in others) or not uses_packed(call):
-        raise CannotVectorize("the pattern differs between iterations")
-    return from_packed(call, call.rebuild(input=text.tensor), text.sizes)
-
-
 def _alike(call: Call, values: Sequence[Value]) -> tuple[list[tf.Tensor], tuple[Size, ...]]:
     """Operands that are ragged with the same sizes, or scalars, in the packed form."""
     if not uses_packed(call):
