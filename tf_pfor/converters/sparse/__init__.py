@@ -6,7 +6,6 @@ it. Rules of variable-length rows for ops of dense tensors do not belong here: t
 `converters/ragged`.
 """
 
-from tf_pfor.converters.sparse import counts as counts
 from tf_pfor.converters.sparse import csr as csr
 from tf_pfor.converters.sparse import ragged as ragged
 from tf_pfor.converters.sparse import ragged_tensors as ragged_tensors

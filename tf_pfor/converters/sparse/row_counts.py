@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from tf_pfor.converters.arrays._indexing import as_dtype, row_numbers
 from tf_pfor.converters.ragged._entries import (
     Entries,
     FirstAxis,
@@ -21,6 +23,8 @@ from tf_pfor.converters.ragged._forms import from_packed, rank_of
 from tf_pfor.converters.ragged._windows import size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.registry import ANY, RegisterPFor
+from tf_pfor.core.shapes import fold, inner_dims
 from tf_pfor.core.values import Value, known_dims
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
@@ -107,6 +111,27 @@ def counts_of_ragged(call: Call, values: Value, weights: Value) -> Any:
         **{k: call.attr(k) for k in ("minlength", "maxlength", "binary_output")},
     )
     return _counted(call, made, entries.rows, entries.flat[0], None)
+
+
+@RegisterPFor("RaggedBincount", ANY, attrs=("binary_output",))
+def ragged_bincount(call: Call, splits: Value, values: Value, size: Value, weights: Value) -> Any:
+    """The ragged rows of all rows, one behind the other: [n*b, bins]."""
+    if size.is_stacked:
+        raise CannotVectorize("the number of bins, and so the shape, may differ")
+    emit = call.emit
+    (count,), (many,) = inner_dims(call, values), inner_dims(call, splits)
+    first = emit("Mul", row_numbers(call, tf.int64, 2), as_dtype(call, count, tf.int64))
+    ends = emit("AddV2", call.stacked(splits), first)  # [n, b + 1]
+    ends = emit("Reshape", emit("Slice", ends, [0, 1], [-1, -1]), [-1])
+    none = emit.constant(np.zeros([0]), weights.dtype)
+    made = call.rebuild(
+        splits=emit("ConcatV2", [emit.constant(np.zeros([1], np.int64)), ends], np.int32(0)),
+        values=fold(call, values),
+        weights=fold(call, weights) if _has_weights(weights) else none,
+    )
+    rows = emit.dim_math("Sub", many, 1)
+    bins = as_dtype(call, size.tensor, tf.int32)
+    return call.like(emit.reshape(made, [call.loop.length, rows, bins]))
 
 
 @source("RaggedCountSparseOutput")

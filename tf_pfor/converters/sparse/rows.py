@@ -24,6 +24,7 @@ from tf_pfor.converters.ragged._forms import (
     size_at,
 )
 from tf_pfor.converters.ragged.shapes import target_sizes
+from tf_pfor.converters.sparse.sparse import by_columns
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
@@ -108,13 +109,14 @@ def dense_matmul(call: Call, a_indices: Value, a_values: Value, a_shape: Value, 
     shape = _both(call, a_shape)
     inner, columns = (size_at(b, k) for k in ((1, 0) if adjoint else (0, 1)))
     right = b.in_rows if isinstance(b, Ragged) else b.tensor
-    if b.is_stacked and adjoint:
-        right, adjoint = tf.linalg.adjoint(right), False
     if inner is None:
         inner = tf.shape(right)[int(adjoint) + int(b.is_stacked)]
     right = _check_inner(call, right, shape[1 - out], inner)
     if not (a_indices.is_stacked or a_values.is_stacked or a_shape.is_stacked):
-        return from_padded(call, _of_columns(call, right), [shape[out], columns])
+        made = by_columns(call, Value.stacked(right))
+        return from_padded(call, made, [shape[out], columns])
+    if b.is_stacked and adjoint:
+        right, adjoint = tf.linalg.adjoint(right), False
     room: list[Any] = [tf.cast(largest(s), tf.int64) for s in shape]
     if b.is_stacked:
         wide = tf.shape(right)
@@ -138,16 +140,6 @@ def dense_matmul(call: Call, a_indices: Value, a_values: Value, a_shape: Value, 
     if any(isinstance(s, RowSizes) for s in (shape[out], columns)):
         return from_padded(call, rows, [shape[out], columns], is_clean=True)
     return call.like(rows)
-
-
-def _of_columns(call: Call, right: tf.Tensor) -> tf.Tensor:
-    """[n, p, q] -> [n, m, q]: one matrix for all rows, times the columns of all of them."""
-    side = tf.transpose(right, [1, 0, 2])
-    wide = tf.shape(side)
-    side = tf.reshape(side, [wide[0], wide[1] * wide[2]])
-    made = call.rebuild(b=side, adjoint_b=False)  # [m, n * q]
-    made = tf.reshape(made, tf.concat([tf.shape(made)[:1], wide[1:]], 0))
-    return tf.transpose(made, [1, 0, 2])
 
 
 # ---------------------------------------------------------------------------

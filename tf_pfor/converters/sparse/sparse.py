@@ -124,7 +124,7 @@ def sparse_dense_matmul(
     if a_shape.is_stacked:
         raise CannotVectorize("'a_shape' may differ between iterations")
     if not (a_indices.is_stacked or a_values.is_stacked):
-        return _by_columns(call, b)
+        return call.like(by_columns(call, b))
     emit, out = call.emit, int(call.attr("adjoint_a"))
     width_of(a_indices)
     sizes = _matrix_shape(call, a_shape)
@@ -167,8 +167,11 @@ def sparse_dense_matmul(
     return call.like(emit.reshape(made, [call.loop.length, rows, columns]))
 
 
-def _by_columns(call: Call, b: Value) -> Any:
-    """b [n, p, q] -> [p, n*q]; with ``adjoint_b`` [n, q, p] -> [n*q, p]. Back: [m, n*q]."""
+def by_columns(call: Call, b: Value) -> tf.Tensor:
+    """One matrix for all rows, times the columns of all of them, side by side.
+
+    b [n, p, q] -> [p, n*q]; with ``adjoint_b`` [n, q, p] -> [n*q, p]. Back: [m, n*q].
+    """
     parts = inner_dims(call, b)
     if call.attr("adjoint_b"):
         columns, right = parts[0], fold(call, b)
@@ -180,7 +183,7 @@ def _by_columns(call: Call, b: Value) -> Any:
         )
     made = call.rebuild(b=right)  # [m, n*q]
     split = call.emit.reshape(made, [call.emit.dim(made, 0), call.loop.length, columns])
-    return call.like(transpose(call, split, [1, 0, 2]))
+    return transpose(call, split, [1, 0, 2])
 
 
 def _times(call: Call, size: Dim) -> Dim:
