@@ -185,38 +185,45 @@ def _size_of(value: Value) -> Any:
     return tf.cast(value.tensor, tf.int32)
 
 
-@ragged_rule("TopKV2")
+@ragged_rule("TopKV2", is_source=True)
 def top_k(call: Call, input: Value, k: Value) -> Any:
-    """The largest along the last axis; all of them for a sort. What is padding is smallest."""
-    if not isinstance(input, Ragged) or input.n_leading != rank_of(input):
-        if not isinstance(input, Ragged) or k.is_stacked or not uses_packed(call):
-            raise CannotVectorize("how many are taken differs between iterations")
+    """The largest along the last axis; all of them for a sort. What is padding is smallest.
+
+    Where ``k`` differs per row all are sorted, and the first ones taken.
+    """
+    is_ragged = isinstance(input, Ragged)
+    *leading, size = [size_at(input, axis) for axis in range(rank_of(input))]
+    if is_ragged and not isinstance(size, RowSizes) and not k.is_stacked and uses_packed(call):
         return _packed(call, input.sizes, input=input.tensor)
-    size = input.sizes[-1]
-    assert isinstance(size, RowSizes)
-    worst = lowest(input.dtype)
-    x = masked(input.in_rows, input.sizes, worst)
+    if isinstance(size, RowSizes) is not is_ragged or not (is_ragged or k.is_stacked):
+        raise CannotVectorize("how many are taken differs between iterations")
+    if None in (*leading, size):
+        raise CannotVectorize("the size of an axis is not known before running")
+    if isinstance(input, Ragged):
+        x = masked(input.in_rows, input.sizes, lowest(input.dtype))
+        room: Any = tf.shape(x)[-1]
+    else:
+        x, room = call.stacked(input), np.asarray(size, np.int32)
     if isinstance(k, RowSize) and k.size is size:
-        made = call.rebuild(input=x, k=tf.shape(x)[-1])
-        return [from_padded(call, t, input.sizes) for t in made]
+        return [from_padded(call, t, [*leading, size]) for t in call.rebuild(input=x, k=room)]
     count = call.maybe_constant("k")
     if not uses_packed(call):
         raise CannotVectorize(
             "a row may be shorter than what is taken, which cannot be checked under jit_compile, "
             "or in another map: take the first ones of tf.sort(x)"
         )
+    limit = size.tensor if isinstance(size, RowSizes) else size
     if count is None:
         own = _number(call, k)
         text = "as many are taken as there are not in some iterations. These, and sizes, are"
-        is_right = (own >= 0) & (own <= size.tensor)
-        own = after_check(call, is_right, text, [own, size.tensor], own)
-        made, left = call.rebuild(input=x, k=tf.shape(x)[-1]), row_sizes(call, own)
-        return [from_padded(call, t, [*input.sizes[:-1], left]) for t in made]
+        own = after_check(call, (own >= 0) & (own <= limit), text, [own, limit], own)
+        left = row_sizes(call, own, size if isinstance(size, int) else None)
+        return [from_padded(call, t, [*leading, left]) for t in call.rebuild(input=x, k=room)]
     text = f"some iterations have less than {int(count)} elements. The sizes"
-    x = after_check(call, size.tensor >= int(count), text, [size.tensor], x)
+    x = after_check(call, limit >= int(count), text, [limit], x)
     x = with_room(x, rank_of(input), int(count))  # if there are no rows
     made = call.rebuild(input=x, k=np.int32(count))
-    return [from_padded(call, t, [*input.sizes[:-1], int(count)]) for t in made]
+    return [from_padded(call, t, [*leading, int(count)]) for t in made]
 
 
 def _number(call: Call, value: Value) -> tf.Tensor:

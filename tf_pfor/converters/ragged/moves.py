@@ -21,7 +21,6 @@ from tf_pfor.converters.ragged._forms import (
     is_one,
     rank_of,
     row_ids,
-    row_sizes,
     row_starts,
     size_at,
     size_when_run,
@@ -34,7 +33,7 @@ from tf_pfor.converters.ragged.shapes import target_sizes, without_axes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.packing import largest, mask_of
+from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 from tf_pfor.layouts.row_sizes import Size, dims_of
@@ -247,27 +246,6 @@ def _checked_size(call: Call, size: RowSizes, own: int) -> tf.Tensor:
         raise CannotVectorize("a size that a shape of the row says, which cannot be checked")
     text = f"what has {own} elements is repeated to another size in some iterations. Sizes are"
     return after_check(call, tf.equal(size.tensor, own), text, [size.tensor], tf.constant(own))
-
-
-@source("TopKV2")
-def top_k(call: Call, input: Value, k: Value) -> Any:
-    """The largest elements, as many as the row says: all are sorted, the first ones taken."""
-    size = size_at(input, rank_of(input) - 1)
-    if not k.is_stacked or not isinstance(size, int) or not uses_packed(call):
-        raise CannotVectorize("how many are taken is not known before running")
-    counts = tf.cast(k.tensor, tf.int32)
-    text = f"k must not be below 0 or above {size}, the size of the last axis. It is"
-    counts = after_check(call, (counts >= 0) & (counts <= size), text, [counts], counts)
-    made = call.rebuild(input=call.stacked(input), k=np.int32(size))
-    sizes: Any = [*(input.inner_shape or ())[:-1], row_sizes(call, counts, size)]
-    return [Ragged.from_padded(_cleared(t, sizes), sizes, o) for t, o in zip(made, call.op.outputs)]
-
-
-def _cleared(tensor: tf.Tensor, sizes: list[Any]) -> tf.Tensor:
-    room = [tensor.shape[i + 1] for i in range(len(sizes))]
-    if None in room:
-        raise CannotVectorize("the size of an axis is not known before running")
-    return tf.where(mask_of(sizes, room), tensor, tf.zeros([], tensor.dtype))
 
 
 @ragged_rule("StridedSliceGrad", of_shapes=True)

@@ -41,7 +41,7 @@ from tf_pfor.layouts.ragged import (
     shape_value,
     size_value,
 )
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 from tf_pfor.layouts.row_sizes import dim
 
 
@@ -306,21 +306,10 @@ def _product(sizes: Sequence[Any]) -> Any:
     return total
 
 
-@ragged_rule("Fill", of_shapes=True)
+@ragged_rule("Fill", of_shapes=True, is_source=True)
 def fill(call: Call, dims: Value, value: Value) -> Any:
-    """A shape of the row, full of one element."""
-    if not isinstance(dims, RowShape):
-        raise CannotVectorize("the shape differs between iterations")
-    return _full(call, sizes_from(call, dims), value)
-
-
-@source("Fill")
-def full_of_numbers(call: Call, dims: Value, value: Value) -> Any:
-    """A shape of numbers of the row: tf.ones([k])."""
-    return _full(call, target_sizes(call, dims, 0), value)
-
-
-def _full(call: Call, sizes: list[Any], value: Value) -> Any:
+    """A shape of the row, or of numbers of the row as in tf.ones([k]), full of one element."""
+    sizes = target_sizes(call, dims, 0)
     last = max((i for i, s in enumerate(sizes) if isinstance(s, RowSizes)), default=-1)
     if last < 0 or isinstance(value, Ragged) or not uses_packed(call):
         raise CannotVectorize("the shape differs between iterations")
