@@ -24,7 +24,6 @@ from tf_pfor.converters.ragged._forms import (
     row_starts,
     size_at,
     size_when_run,
-    sizes_from,
     uses_packed,
     with_room,
 )
@@ -35,7 +34,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 from tf_pfor.layouts.row_sizes import Size, dims_of
 
 
@@ -81,60 +80,41 @@ def reverse(call: Call, tensor: Value, axis: Value) -> Any:
     return from_padded(call, made, sizes)
 
 
-@ragged_rule("BroadcastTo Tile", of_shapes=True)
+@ragged_rule("BroadcastTo Tile", of_shapes=True, is_source=True)
 def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
     """One element of each row, or what is shared, repeated to a shape of the row."""
-    if isinstance(input, Ragged) and call.op_type == "Tile":
+    is_tile, is_ragged = call.op_type == "Tile", isinstance(input, Ragged)
+    if isinstance(input, Ragged) and is_tile:
         known = call.maybe_constant("multiples")
         if known is not None:
             return repeated(call, input, [int(m) for m in known])
-    if call.op_type == "Tile" and uses_packed(call):
-        wanted = target_sizes(call, shape, 1)
-        mine = [size_at(input, i) for i in range(len(wanted))]
-        if not all(is_one(m) or is_one(t) for m, t in zip(mine, wanted)):
-            return _tiled(call, input, wanted)
-    if not isinstance(shape, RowShape):
-        if not isinstance(input, Ragged):
-            raise CannotVectorize("what is repeated differs in shape")
-        wanted = target_sizes(call, shape, 1)
-        if call.op_type == "Tile":
-            wanted = _repeated_sizes(input, wanted)
-        return broadcast(call, input, wanted)
-    if call.op_type == "BroadcastTo" and (isinstance(input, Ragged) or not uses_packed(call)):
-        return broadcast(call, input, sizes_from(call, shape))
-    is_wide = isinstance(input, Ragged) or not uses_packed(call)
-    if is_wide and len(shape.sizes) == rank_of(input):
-        return broadcast(call, input, _repeated_sizes(input, sizes_from(call, shape)))
-    if isinstance(input, Ragged) or not uses_packed(call):
+    is_known = isinstance(shape, RowShape) or is_ragged
+    if not is_known and not (shape.is_stacked and uses_packed(call)):
         raise CannotVectorize("what is repeated differs in shape")
-    sizes: list[Any] = sizes_from(call, shape)
+    sizes = given = target_sizes(call, shape, 1)
     missing = len(sizes) - rank_of(input)
-    last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
-    mine = [size_at(input, i - missing) for i in range(len(sizes))]
-    if any(not is_one(s) for s in mine[: last + 1]):
-        if call.op_type == "Tile":
-            sizes = _repeated_sizes(input, sizes)
+    mine = [size_at(input, k - missing) for k in range(len(sizes))]
+    if is_tile:
+        is_plain = is_known and all(is_one(m) or is_one(t) for m, t in zip(mine, sizes))
+        if uses_packed(call) and not is_plain:
+            return _tiled(call, input, sizes)
+        sizes = _repeated_sizes(input, sizes)
+    elif not is_known:
+        return _spread(call, input, sizes, mine)
+    if is_ragged or not uses_packed(call):
         return broadcast(call, input, sizes)
-    if call.op_type == "Tile":
-        sizes = [t if is_one(m) else m * t for t, m in zip(sizes, mine)]
+    last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
+    if any(not is_one(s) for s in mine[: last + 1]):
+        return broadcast(call, input, sizes)
     rest = mine[last + 1 :]
     flat = call.stacked(input)
     flat = tf.reshape(flat, tf.stack([tf.shape(flat)[0], *rest]))
     packed = tf.gather(flat, row_ids(sizes[: last + 1]))
-    if call.op_type == "Tile":
-        if not same_sizes(sizes[last + 1 :], rest):
-            packed = tf.tile(packed, tf.stack([1, *shape.sizes[last + 1 :]]))
-    else:
+    if not is_tile:
         packed = tf.broadcast_to(packed, tf.stack([tf.shape(packed)[0], *sizes[last + 1 :]]))
+    elif not same_sizes(sizes[last + 1 :], rest):
+        packed = tf.tile(packed, tf.stack([1, *given[last + 1 :]]))
     return from_packed(call, packed, sizes[: last + 1], rest=sizes[last + 1 :])
-
-
-@source("Tile")
-def tile(call: Call, input: Value, multiples: Value) -> Any:
-    """Repeated as often as the row says."""
-    if not multiples.is_stacked:
-        raise CannotVectorize("what is repeated differs in shape")
-    return _tiled(call, input, target_sizes(call, multiples, 1))
 
 
 def _tiled(call: Call, x: Value, multiples: list[Any]) -> Value:
@@ -148,12 +128,9 @@ def _tiled(call: Call, x: Value, multiples: list[Any]) -> Value:
     return moved.read([at % moved.size(k) for k, at in enumerate(moved.places)])
 
 
-@source("BroadcastTo")
-def spread(call: Call, input: Value, shape: Value) -> Any:
-    """A tensor of one shape, repeated to a shape that differs per row."""
-    sizes = target_sizes(call, shape, 1)
+def _spread(call: Call, input: Value, sizes: list[Any], mine: list[Any]) -> Value:
+    """A tensor of one shape, repeated to sizes that differ per row; ``mine`` are its own."""
     missing = len(sizes) - rank_of(input)
-    mine = [size_at(input, k - missing) for k in range(len(sizes))]
     if not all(is_one(own) or same_sizes([s], [own]) for s, own in zip(sizes, mine)):
         raise CannotVectorize("what is repeated has a size that is not known to be its own")
     changed = [k for k, (s, own) in enumerate(zip(sizes, mine)) if not same_sizes([s], [own])]
