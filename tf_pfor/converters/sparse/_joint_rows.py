@@ -15,6 +15,7 @@ from tf_pfor.converters.ragged._forms import (
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.shapes import fold, inner_dims, product, transpose
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, shape_value
 from tf_pfor.layouts.ragged_parts import packed_to
@@ -121,3 +122,20 @@ def joint_splits(call: Call, splits: Value, count: Size) -> tuple[tf.Tensor, Siz
     text = "row splits must begin with 0 and end with the number of values. First and last are"
     parts = after_check(call, right, text, [first, last], parts)
     return tf.concat([parts, tf.reduce_sum(total)[None]], 0), many
+
+
+def by_columns(call: Call, b: Value) -> tf.Tensor:
+    """One matrix for all rows, times the columns of all of them, side by side.
+
+    b [n, p, q] -> [p, n*q]; with ``adjoint_b`` [n, q, p] -> [n*q, p]. Back: [m, n*q].
+    """
+    parts = inner_dims(call, b)
+    if call.attr("adjoint_b"):
+        columns, right = parts[0], fold(call, b)
+    else:
+        columns = parts[1]
+        side = transpose(call, b.tensor, [1, 0, 2])
+        right = call.emit.reshape(side, [parts[0], product(call, [call.loop.length, columns])])
+    made = call.rebuild(b=right)  # [m, n*q]
+    split = call.emit.reshape(made, [call.emit.dim(made, 0), call.loop.length, columns])
+    return transpose(call, split, [1, 0, 2])

@@ -24,7 +24,7 @@ from tf_pfor.converters.ragged._forms import (
     size_at,
 )
 from tf_pfor.converters.ragged.shapes import target_sizes
-from tf_pfor.converters.sparse.sparse import by_columns
+from tf_pfor.converters.sparse._joint_rows import by_columns
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value

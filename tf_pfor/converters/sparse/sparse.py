@@ -23,11 +23,12 @@ from tf_pfor.converters.ragged._entries import (
     width_of,
     with_n,
 )
+from tf_pfor.converters.sparse._joint_rows import by_columns
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
-from tf_pfor.core.shapes import expand_to_rank, fold, inner_dims, transpose
+from tf_pfor.core.shapes import expand_to_rank, fold, inner_dims
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 
@@ -165,29 +166,6 @@ def sparse_dense_matmul(
     rows = rows if isinstance(rows, int) else emit("Cast", rows, DstT=tf.int32)
     columns = emit.dim(made, 1)
     return call.like(emit.reshape(made, [call.loop.length, rows, columns]))
-
-
-def by_columns(call: Call, b: Value) -> tf.Tensor:
-    """One matrix for all rows, times the columns of all of them, side by side.
-
-    b [n, p, q] -> [p, n*q]; with ``adjoint_b`` [n, q, p] -> [n*q, p]. Back: [m, n*q].
-    """
-    parts = inner_dims(call, b)
-    if call.attr("adjoint_b"):
-        columns, right = parts[0], fold(call, b)
-    else:
-        columns = parts[1]
-        side = transpose(call, b.tensor, [1, 0, 2])
-        right = call.emit(
-            "Reshape", side, call.emit.shape_vector([parts[0], _times(call, columns)])
-        )
-    made = call.rebuild(b=right)  # [m, n*q]
-    split = call.emit.reshape(made, [call.emit.dim(made, 0), call.loop.length, columns])
-    return transpose(call, split, [1, 0, 2])
-
-
-def _times(call: Call, size: Dim) -> Dim:
-    return call.emit.dim_math("Mul", call.loop.length, size)
 
 
 def _matrix_shape(call: Call, shape: Value) -> list[Dim]:
