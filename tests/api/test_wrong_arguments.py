@@ -318,6 +318,10 @@ def test_a_size_is_not_checked():
     ("register", "texts"),
     [
         (lambda: tf_pfor.RegisterPFor("Chloesky")(lambda call, x: x), ("'Chloesky'", "Cholesky")),
+        (
+            lambda: tf_pfor.RegisterPFor("Chloesky Cross")(lambda call, x: x),
+            ("op type 'Chloesky'",),
+        ),
         (lambda: tf_pfor.RegisterPFor("matmul")(lambda call, a, b: a), ("Did you mean MatMul",)),
         (lambda: tf_pfor.RegisterPFor("Nothing4")(lambda call: None), ("tf.load_op_library",)),
         (lambda: tf_pfor.RegisterPFor(3), ("name of an op type", "found 3", "type int")),

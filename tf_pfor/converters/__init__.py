@@ -6,28 +6,13 @@ converters as tests/project/test_structure.py draws it. Only the top of the pack
 converter that stands in no room does not belong here.
 """
 
-from tf_pfor.converters import (
-    arrays,
-    control_flow,
-    lists,
-    math,
-    nn,
-    parsing,
-    ragged,
-    sparse,
-    state,
-    strings,
-)
-
-__all__ = [
-    "arrays",
-    "control_flow",
-    "lists",
-    "math",
-    "nn",
-    "parsing",
-    "ragged",
-    "sparse",
-    "state",
-    "strings",
-]
+from tf_pfor.converters import arrays as arrays
+from tf_pfor.converters import control_flow as control_flow
+from tf_pfor.converters import lists as lists
+from tf_pfor.converters import math as math
+from tf_pfor.converters import nn as nn
+from tf_pfor.converters import parsing as parsing
+from tf_pfor.converters import ragged as ragged
+from tf_pfor.converters import sparse as sparse
+from tf_pfor.converters import state as state
+from tf_pfor.converters import strings as strings

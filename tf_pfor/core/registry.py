@@ -196,12 +196,13 @@ class RegisterPFor:
     list. If it cannot help, it raises ``CannotVectorize(why)`` before it emits anything.
 
     Args:
-      op_type: the OpDef name, e.g. "MatMul".
+      op_type: the OpDef name, e.g. "MatMul"; or several, with spaces between.
       stacked: the inputs that may be stacked. A tuple of OpDef input names is this exact set.
         ``ANY`` is any non-empty set. ``ALWAYS`` also takes an op without stacked inputs. One
         decorator registers one pattern.
       attrs: the attributes that the converter reads, or whose meaning stays the same in
-        ``call.rebuild``. An op with any other attribute off its default is refused.
+        ``call.rebuild``: a tuple, or a string with spaces between. An op with any other attribute
+        off its default is refused.
       override: whether to replace all rules of this op type.
 
     Raises:
@@ -248,23 +249,24 @@ class RegisterPFor:
             raise RegistrationError(
                 f"RegisterPFor({self._op_type!r}) expects a function, found {function!r}."
             )
-        rule = Rule(
-            op_type=self._op_type,
-            stacked=self._stacked,
-            attrs=self._attrs,
-            function=function,
-            family=self._family or getattr(function, "__name__", "converter"),
-            outcome=self._outcome,
-            note=self._note,
-            where=where or source_of(function),
-        )
-        REGISTRY.add(rule, override=self._override)
+        for op_type in self._op_type.split() or [self._op_type]:
+            rule = Rule(
+                op_type=op_type,
+                stacked=self._stacked,
+                attrs=self._attrs,
+                function=function,
+                family=self._family or getattr(function, "__name__", "converter"),
+                outcome=self._outcome,
+                note=self._note,
+                where=where or source_of(function),
+            )
+            REGISTRY.add(rule, override=self._override)
         return function
 
 
 def _names(names: Iterable[str], op_type: str, argument: str) -> frozenset[str]:
     if isinstance(names, str):
-        return frozenset([names])
+        return frozenset(names.split())
     try:
         return frozenset(names)
     except TypeError:

@@ -59,7 +59,6 @@ class CsrRows(Value):
 
     def select(self, loop: Rows, hold: Hold | None = None, gather: Gather | None = None) -> Value:
         """No kernel takes some matrices of a batch: it is an error to read them."""
-        del loop, hold, gather
 
         def read() -> tf.Tensor:
             raise CannotVectorize("some sparse matrices (CSR) of a batch cannot be selected")

@@ -107,6 +107,13 @@ class Ragged(Value):
         return len(self.sizes)
 
     @property
+    def size(self) -> RowSizes:
+        """The sizes along the only axis that is merged in the packed form."""
+        (size,) = self.sizes
+        assert isinstance(size, RowSizes)
+        return size
+
+    @property
     def ragged_axes(self) -> list[int]:
         """The inner axes along which rows differ."""
         return [i for i, s in enumerate(self.sizes) if isinstance(s, RowSizes)]
@@ -221,7 +228,6 @@ class Ragged(Value):
 
     def select(self, loop: Rows, hold: Hold | None = None, gather: Gather | None = None) -> Value:
         """Its rows of ``loop``, gathered when they are read."""
-        del hold, gather
         if loop.rows is None:
             return self
         rows, emit = loop.rows, loop.emit
@@ -253,9 +259,8 @@ class Ragged(Value):
         Of selected rows the elements are all there were: an element is read without a copy.
         """
         first, rows = self.whole or (self, None)
-        (size,) = first.sizes
-        assert isinstance(size, RowSizes)
-        return first.tensor, size.starts if rows is None else tf.gather(size.starts, rows)
+        starts = first.size.starts
+        return first.tensor, starts if rows is None else tf.gather(starts, rows)
 
     def blanked(self, kept: tf.Tensor) -> Ragged:
         """The value with zeros in the rows outside of ``kept`` (bool [n])."""

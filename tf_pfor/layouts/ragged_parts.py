@@ -105,12 +105,15 @@ def packed_to(value: Ragged | tf.Tensor, count: int) -> tf.Tensor:
         return tensor
     rank = tensor.shape.rank
     assert rank is not None
+    known = tensor.shape[more + 1 :]
+    if known.is_fully_defined() and 0 not in known:
+        return tf.reshape(tensor, [-1, *known])
     total = 1
     for axis in range(more + 1):
         total = total * _dim(tensor, axis)
     rest = [_dim(tensor, axis) for axis in range(more + 1, rank)]
     made = tf.reshape(tensor, tf.stack([total, *rest]))
-    made.set_shape([total if isinstance(total, int) else None, *tensor.shape[more + 1 :]])
+    made.set_shape([total if isinstance(total, int) else None, *known])
     return made
 
 

@@ -62,7 +62,11 @@ def source(op_types: str, *, by_kernel: bool = False) -> Callable[[Rule], Rule]:
 
 
 def ragged_rule(
-    op_types: str | Iterable[str], *, of_shapes: bool | str = False, of_one_axis: bool = False
+    op_types: str | Iterable[str],
+    *,
+    of_shapes: bool | str = False,
+    of_one_axis: bool = False,
+    is_source: bool = False,
 ) -> Callable[[Rule], Rule]:
     """A decorator: registers a rule for op types.
 
@@ -70,6 +74,7 @@ def ragged_rule(
       op_types: one or more, in a string with spaces between.
       of_shapes: the ops that also take shapes, or sizes, of ragged rows; True for all.
       of_one_axis: they take rows that differ along one axis only, in general.
+      is_source: whether the rule also makes ragged rows of others, as ``source`` says.
     """
     names = op_types.split() if isinstance(op_types, str) else list(op_types)
     taking = of_shapes.split() if isinstance(of_shapes, str) else names if of_shapes else ()
@@ -80,6 +85,7 @@ def ragged_rule(
             RULES[name] = rule
         OF_SHAPES.update(taking)
         OF_ONE_AXIS.update(names if of_one_axis else ())
+        SOURCES.update(dict.fromkeys(names if is_source else (), rule))
         return rule
 
     return register

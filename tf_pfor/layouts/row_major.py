@@ -88,7 +88,6 @@ class RowMajorList(Value):
 
     def select(self, loop: Rows, hold: Hold | None = None, gather: Gather | None = None) -> Value:
         """The whole list; which of its rows are meant stands beside it."""
-        del hold, gather
         rows = loop.rows_of_list(self.rows)
         assert rows is not None
         return dataclasses.replace(self, rows=rows)

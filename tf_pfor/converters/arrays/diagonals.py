@@ -37,11 +37,9 @@ def diag_part(call: Call, input: Value) -> Any:
 # The kernels take any leading dimensions; which diagonals, and the padding, must be the same.
 
 
-@RegisterPFor("MatrixDiag", ("diagonal",))
-@RegisterPFor("MatrixDiagPart", ("input",))
-@RegisterPFor("MatrixDiagPartV2", ("input",))
+@RegisterPFor("MatrixDiag MatrixDiagV2", ("diagonal",))
+@RegisterPFor("MatrixDiagPart MatrixDiagPartV2", ("input",))
 @RegisterPFor("MatrixDiagPartV3", ("input",), attrs=("align",))
-@RegisterPFor("MatrixDiagV2", ("diagonal",))
 @RegisterPFor("MatrixDiagV3", ("diagonal",), attrs=("align",))
 @RegisterPFor("MatrixSetDiag", ("diagonal", "input"))
 def of_every_matrix(call: Call, *_: Value) -> Any:

@@ -170,12 +170,12 @@ def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Any:
     return call.rebuild(indices=_with_row(call, indices), updates=updates.tensor, shape=full)
 
 
-@RegisterPFor("ScatterNdNonAliasingAdd", ANY, attrs=("bad_indices_policy",))
-@RegisterPFor("TensorScatterAdd", ANY, attrs=("bad_indices_policy",))
-@RegisterPFor("TensorScatterMax", ANY, attrs=("bad_indices_policy",))
-@RegisterPFor("TensorScatterMin", ANY, attrs=("bad_indices_policy",))
-@RegisterPFor("TensorScatterSub", ANY, attrs=("bad_indices_policy",))
-@RegisterPFor("TensorScatterUpdate", ANY, attrs=("bad_indices_policy",))
+@RegisterPFor(
+    "ScatterNdNonAliasingAdd TensorScatterAdd TensorScatterMax TensorScatterMin TensorScatterSub "
+    "TensorScatterUpdate",
+    ANY,
+    attrs=("bad_indices_policy",),
+)
 def scatter_into(call: Call, tensor: Value, indices: Value, updates: Value) -> Any:
     """The row comes first in every index."""
     first = next(iter(call.inputs))  # "tensor", or "input"
@@ -193,9 +193,7 @@ _IN_PLACE = {
 }
 
 
-@RegisterPFor("InplaceAdd", ANY)
-@RegisterPFor("InplaceSub", ANY)
-@RegisterPFor("InplaceUpdate", ANY)
+@RegisterPFor("InplaceAdd InplaceSub InplaceUpdate", ANY)
 def in_place(call: Call, x: Value, i: Value, v: Value) -> Any:
     """Places of the first axis with the row in front, of a tensor that nobody else sees."""
     rows = call.emit("ExpandDims", call.stacked(i), np.int32(-1))  # [n, k, 1]
@@ -217,8 +215,7 @@ def dynamic_partition(call: Call, data: Value, partitions: Value) -> Any:
     return [move_axis(call, part, 1, 0) for part in parts]
 
 
-@RegisterPFor("DynamicStitch", ("data",))
-@RegisterPFor("ParallelDynamicStitch", ("data",))
+@RegisterPFor("DynamicStitch ParallelDynamicStitch", ("data",))
 def dynamic_stitch(call: Call, indices: list[Value], data: list[Value]) -> Any:
     """The loop moves behind the axes of the indices: [n, k..., rest] -> [k..., n, rest]."""
     moved = [

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.arrays import _row_windows
 from tf_pfor.converters.arrays._indexing import as_dtype, gather_rows
-from tf_pfor.converters.math._axis_by_row import own_axis
+from tf_pfor.converters.math._axis_by_row import checked, own_axis
 from tf_pfor.converters.math._families import along, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -37,8 +37,7 @@ def _padded(call: Call, input: Value, paddings: Value) -> tuple[Lead, Any]:
     return form, np.concatenate([zero, found.reshape([-1, 2])[form.skip :]]).astype(found.dtype)
 
 
-@RegisterPFor("Pad", ("input",))
-@RegisterPFor("PadV2", ("input",))
+@RegisterPFor("Pad PadV2", ("input",))
 def pad(call: Call, input: Value, paddings: Value, constant_values: Value | None = None) -> Any:
     """By [[0, 0], paddings]."""
     form, amounts = _padded(call, input, paddings)
@@ -134,14 +133,10 @@ def _not_negative(call: Call, paddings: Value) -> tf.Tensor:
         return paddings.tensor
     if _is_of_slice(tensor) or _tf.in_xla_context(call.emit.graph):
         return paddings.tensor
-    where = _tf.user_line(call.op) or "line unknown"
-    text = f"{call.op_type} ({where}): paddings must not be negative; they are, for each iteration:"
-    is_right = paddings.tensor >= 0
-    if call.loop.real is not None:
-        is_right |= tf.reshape(tf.logical_not(call.loop.real), [-1, 1, 1])
-    check = tf.debugging.Assert(tf.reduce_all(is_right), [text, paddings.tensor])
-    with tf.control_dependencies([check]):
-        return tf.identity(paddings.tensor)
+    text = "paddings must not be negative; they are, for each iteration:"
+    zero = call.emit.constant(0, paddings.dtype)
+    is_right = call.emit("GreaterEqual", paddings.tensor, zero)
+    return checked(call, is_right, text, paddings.tensor)
 
 
 def _is_of_slice(paddings: tf.Tensor) -> bool:
@@ -157,8 +152,7 @@ _MIRROR_RANK = 5
 """MirrorPad's CPU kernel takes this many axes, none of them empty."""
 
 
-@RegisterPFor("MirrorPad", ("input",), attrs=("mode",))
-@RegisterPFor("MirrorPadGrad", ("input",), attrs=("mode",))
+@RegisterPFor("MirrorPad MirrorPadGrad", ("input",), attrs=("mode",))
 def mirror_pad(call: Call, input: Value, paddings: Value) -> Any:
     """By [[0, 0], paddings]; the loop and unpadded axes in front are one axis where needed."""
     found, emit, n = call.maybe_constant("paddings"), call.emit, call.loop.length

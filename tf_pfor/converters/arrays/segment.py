@@ -26,8 +26,7 @@ from tf_pfor.core.values import Value, dims
 
 def _count(call: Call, name: str) -> Dim:
     """The scalar input ``name``: a number of segments or bins, the same in all iterations."""
-    value = call.inputs[name]
-    assert isinstance(value, Value)
+    value = call.value(name)
     if value.is_stacked:
         raise CannotVectorize(f"'{name}', and so the shape, may differ between iterations")
     found = call.maybe_constant(name)
@@ -48,8 +47,7 @@ def _moved(call: Call, name: str, count: Dim) -> tf.Tensor:
       name: an integer input of any shape, stacked or not.
       count: the number of different ids of a row.
     """
-    ids, emit = call.inputs[name], call.emit
-    assert isinstance(ids, Value)
+    ids, emit = call.value(name), call.emit
     dtype, rank, n = ids.dtype, call.require_rank(ids, f"'{name}'"), call.loop.static_length
     found = call.maybe_constant(name)
     if found is not None and n is not None and isinstance(count, int):
@@ -81,43 +79,21 @@ def _split(call: Call, tensor: tf.Tensor, count: Dim) -> Value:
 # ---------------------------------------------------------------------------
 
 
-@RegisterPFor("UnsortedSegmentMax", ANY)
-@RegisterPFor("UnsortedSegmentMin", ANY)
-@RegisterPFor("UnsortedSegmentProd", ANY)
-@RegisterPFor("UnsortedSegmentSum", ANY)
-def unsorted_segment(call: Call, data: Value, segment_ids: Value, num_segments: Value) -> Any:
-    """[n*k..., rest] by moved ids into n*num segments. A negative id drops its entry."""
-    count = _count(call, "num_segments")
+@RegisterPFor(
+    "SegmentMaxV2 SegmentMinV2 SegmentProdV2 SegmentSumV2 UnsortedSegmentMax UnsortedSegmentMin "
+    "UnsortedSegmentProd UnsortedSegmentSum",
+    ANY,
+)
+@RegisterPFor("UnsortedSegmentJoin", ANY, attrs=("separator",))
+def segment_of_number(call: Call, data: Value, segment_ids: Value, num_segments: Value) -> Any:
+    """[n*k..., rest] by moved ids into n*num segments. A negative id drops its entry.
+
+    Sorted ids stay sorted. For texts an id that is out of range is an error of the kernel.
+    """
+    count, (name, *_) = _count(call, "num_segments"), call.inputs
     flat = fold(call, data, call.require_rank(segment_ids, "'segment_ids'"))
     made = call.rebuild(
-        data=flat,
-        segment_ids=_moved(call, "segment_ids", count),
-        num_segments=times_n(call, count, num_segments.dtype),
-    )
-    return _split(call, made, count)
-
-
-@RegisterPFor("UnsortedSegmentJoin", ANY, attrs=("separator",))
-def segment_join(call: Call, inputs: Value, segment_ids: Value, num_segments: Value) -> Any:
-    """Texts in place of numbers; an id that is out of range is an error of the kernel."""
-    count = _count(call, "num_segments")
-    made = call.rebuild(
-        inputs=fold(call, inputs, call.require_rank(segment_ids, "'segment_ids'")),
-        segment_ids=_moved(call, "segment_ids", count),
-        num_segments=times_n(call, count, num_segments.dtype),
-    )
-    return _split(call, made, count)
-
-
-@RegisterPFor("SegmentMaxV2", ANY)
-@RegisterPFor("SegmentMinV2", ANY)
-@RegisterPFor("SegmentProdV2", ANY)
-@RegisterPFor("SegmentSumV2", ANY)
-def segment_of_number(call: Call, data: Value, segment_ids: Value, num_segments: Value) -> Any:
-    """The same of sorted ids, which stay sorted; only XLA computes it."""
-    count = _count(call, "num_segments")
-    made = call.rebuild(
-        data=fold(call, data),
+        **{name: flat},
         segment_ids=_moved(call, "segment_ids", count),
         num_segments=times_n(call, count, num_segments.dtype),
     )
@@ -126,8 +102,7 @@ def segment_of_number(call: Call, data: Value, segment_ids: Value, num_segments:
 
 def _sorted_count(call: Call) -> Dim:
     """The number of segments of sorted, loop-invariant ids: the last one plus one."""
-    ids = call.inputs["segment_ids"]
-    assert isinstance(ids, Value)
+    ids = call.value("segment_ids")
     if ids.is_stacked:
         raise CannotVectorize("the number of segments may differ between iterations")
     found = call.maybe_constant("segment_ids")
@@ -144,11 +119,7 @@ def _sorted_count(call: Call) -> Dim:
     return emit("AddV2", last, emit.constant(1, tf.int32))
 
 
-@RegisterPFor("SegmentMax", ANY)
-@RegisterPFor("SegmentMean", ANY)
-@RegisterPFor("SegmentMin", ANY)
-@RegisterPFor("SegmentProd", ANY)
-@RegisterPFor("SegmentSum", ANY)
+@RegisterPFor("SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum", ANY)
 def sorted_segment(call: Call, data: Value, segment_ids: Value) -> Any:
     """[n*k, rest] by moved ids, which are still sorted."""
     count = _sorted_count(call)
@@ -161,47 +132,29 @@ def sorted_segment(call: Call, data: Value, segment_ids: Value) -> Any:
 # ---------------------------------------------------------------------------
 
 
-def _sparse_inputs(call: Call, table: Value, name: str, segments: Dim) -> dict[str, Any]:
-    """Table, indices and segment ids of all rows as one."""
-    indices, ids = call.inputs["indices"], call.inputs["segment_ids"]
-    assert isinstance(indices, Value)
-    assert isinstance(ids, Value)
-    if table.is_stacked:
-        size = inner_dims(call, table)[0]
-        changes = {name: fold(call, table), "indices": _moved(call, "indices", size)}
-    else:
-        full = indices.tensor
-        if not indices.is_stacked:
-            full = call.stacked(indices)
-        changes = {"indices": call.emit("Reshape", full, [-1])}
-    return {**changes, "segment_ids": _moved(call, "segment_ids", segments)}
-
-
-@RegisterPFor("SparseSegmentMean", ANY, attrs=("sparse_gradient",))
-@RegisterPFor("SparseSegmentSqrtN", ANY, attrs=("sparse_gradient",))
-@RegisterPFor("SparseSegmentSum", ANY, attrs=("sparse_gradient",))
-def sparse_segment(call: Call, data: Value, indices: Value, segment_ids: Value) -> Any:
-    """Rows of [n*r, rest] by moved indices, into segments by moved ids."""
-    count = _sorted_count(call)
-    return _split(call, call.rebuild(**_sparse_inputs(call, data, "data", count)), count)
-
-
-@RegisterPFor("SparseSegmentMeanWithNumSegments", ANY, attrs=("sparse_gradient",))
-@RegisterPFor("SparseSegmentSqrtNWithNumSegments", ANY, attrs=("sparse_gradient",))
-@RegisterPFor("SparseSegmentSumWithNumSegments", ANY, attrs=("sparse_gradient",))
-def sparse_segment_of(
-    call: Call, data: Value, indices: Value, segment_ids: Value, num_segments: Value
+@RegisterPFor(
+    "SparseSegmentMean SparseSegmentMeanWithNumSegments SparseSegmentSqrtN "
+    "SparseSegmentSqrtNWithNumSegments SparseSegmentSum SparseSegmentSumWithNumSegments",
+    ANY,
+    attrs=("sparse_gradient",),
+)
+def sparse_segment(
+    call: Call, data: Value, indices: Value, segment_ids: Value, number: Value | None = None
 ) -> Any:
-    """Rows of [n*r, rest] by moved indices, into n*num segments by moved ids."""
-    count = _count(call, "num_segments")
-    changes = _sparse_inputs(call, data, "data", count)
-    total = times_n(call, count, num_segments.dtype)
-    return _split(call, call.rebuild(**changes, num_segments=total), count)
+    """Rows of [n*r, rest] by moved indices, into segments by moved ids."""
+    count = _sorted_count(call) if number is None else _count(call, "num_segments")
+    if data.is_stacked:
+        at = _moved(call, "indices", inner_dims(call, data)[0])
+        changes = {"data": fold(call, data), "indices": at}
+    else:
+        changes = {"indices": call.emit("Reshape", call.stacked(indices), [-1])}
+    if number is not None:
+        changes["num_segments"] = times_n(call, count, number.dtype)
+    made = call.rebuild(**changes, segment_ids=_moved(call, "segment_ids", count))
+    return _split(call, made, count)
 
 
-@RegisterPFor("SparseSegmentMeanGrad", ANY)
-@RegisterPFor("SparseSegmentSqrtNGrad", ANY)
-@RegisterPFor("SparseSegmentSumGrad", ANY)
+@RegisterPFor("SparseSegmentMeanGrad SparseSegmentSqrtNGrad SparseSegmentSumGrad", ANY)
 def sparse_segment_grad(
     call: Call, grad: Value, indices: Value, segment_ids: Value, output_dim0: Value
 ) -> Any:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.arrays._indexing import column
 from tf_pfor.converters.math._axis_by_row import checked, cube_rank
-from tf_pfor.converters.math._families import prepend_shape, shape_query, table
+from tf_pfor.converters.math._families import behind_n, prepend_shape, shape_query, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
@@ -41,7 +41,7 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     if parts is not None:
         return reshaped(call, tensor, parts)
     return call.emit(
-        "Reshape", tensor.any_form, _with_n(call, _without_minus_one(call, tensor, shape))
+        "Reshape", tensor.any_form, behind_n(call, _without_minus_one(call, tensor, shape))
     )
 
 
@@ -88,13 +88,6 @@ def _without_minus_one(call: Call, tensor: Value, shape: Value) -> tf.Tensor:
     known = emit("Maximum", emit("Neg", emit("Prod", shape.tensor, rows)), emit.constant(1, dtype))
     is_free = emit("Less", shape.tensor, emit.constant(0, dtype))
     return emit("SelectV2", is_free, emit("FloorDiv", size, known), shape.tensor)
-
-
-def _with_n(call: Call, shape: tf.Tensor) -> tf.Tensor:
-    head = call.emit.shape_vector([call.loop.length])
-    if shape.dtype != tf.int32:
-        head = call.emit("Cast", head, DstT=shape.dtype)
-    return call.emit("ConcatV2", [head, shape], 0)
 
 
 @RegisterPFor("ExpandDims", ("input",))
@@ -149,8 +142,7 @@ def transpose_by_row(call: Call, x: Value, perm: Value) -> Any:
     return emit.reshape(made, [call.loop.length, *[size] * rank])
 
 
-@RegisterPFor("ConjugateTranspose", ("x",))
-@RegisterPFor("Transpose", ("x",))
+@RegisterPFor("ConjugateTranspose Transpose", ("x",))
 def transpose_by(call: Call, x: Value, perm: Value) -> Any:
     """By [0, perm + 1]; axes that stay in front may stay folded."""
     order = call.maybe_constant("perm")
@@ -207,7 +199,7 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
         return call.emit("BroadcastTo", wide, lengths)
     rank = call.emit("Size", shape.tensor) if target is None else len(target)
     wide = expand_to_rank(call, input, rank)
-    return call.emit("BroadcastTo", wide, _with_n(call, shape.tensor))
+    return call.emit("BroadcastTo", wide, behind_n(call, shape.tensor))
 
 
 @RegisterPFor("Fill", ANY)
@@ -223,7 +215,7 @@ def fill(call: Call, dims: Value, value: Value) -> Any:
     if is_static(target):
         lengths = call.emit.shape_vector([call.loop.length, *target])
     else:
-        lengths = _with_n(call, dims.tensor)
+        lengths = behind_n(call, dims.tensor)
     return call.emit("BroadcastTo", wide, lengths)
 
 

@@ -28,6 +28,7 @@ from tf_pfor.converters.arrays._slice_items import (
     shifted_masks,
     windows_of,
 )
+from tf_pfor.converters.math._families import behind_n
 from tf_pfor.converters.math._slice_gradients import piece_or_zeros
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, PastEdge
@@ -181,11 +182,7 @@ def strided_slice_grad(
     if sizes is not None and is_constant(call):
         return _constant_grad(call, dy, items_of(call, len(sizes)), [int(s) for s in sizes])
     changes = shifted_masks(call)
-    head = call.emit.shape_vector([call.loop.length])
-    if shape.dtype != tf.int32:
-        head = call.emit("Cast", head, DstT=shape.dtype)
-    full = call.emit("ConcatV2", [head, shape.tensor], 0)
-    return call.rebuild(shape=full, dy=dy.tensor, **changes)
+    return call.rebuild(shape=behind_n(call, shape.tensor), dy=dy.tensor, **changes)
 
 
 def _constant_grad(call: Call, dy: Value, items: list[Item], sizes: list[int]) -> Value:

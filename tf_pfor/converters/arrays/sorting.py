@@ -56,8 +56,7 @@ def in_own_top_k(call: Call, predictions: Value, targets: Value, k: Value) -> An
     return emit("LogicalAnd", is_among, is_known)
 
 
-@RegisterPFor("LowerBound", ("values",))
-@RegisterPFor("UpperBound", ("values",))
+@RegisterPFor("LowerBound UpperBound", ("values",))
 def search_shared(call: Call, sorted_inputs: Value, values: Value) -> Any:
     """Invariant rows to search in: the values of all iterations side by side.
 
@@ -74,8 +73,7 @@ def search_shared(call: Call, sorted_inputs: Value, values: Value) -> Any:
     return transpose(call, made, [1, 0, 2])
 
 
-@RegisterPFor("LowerBound", ("sorted_inputs", "values"))
-@RegisterPFor("UpperBound", ("sorted_inputs", "values"))
+@RegisterPFor("LowerBound UpperBound", ("sorted_inputs", "values"))
 def search(call: Call, sorted_inputs: Value, values: Value) -> tf.Tensor | Value:
     """Each row is searched for itself: fold the loop into the rows."""
     made = call.rebuild(sorted_inputs=fold(call, sorted_inputs), values=fold(call, values))

@@ -211,8 +211,7 @@ def xla_set_bound(call: Call, input: Value, bound: Value) -> Any:
     return input
 
 
-@RegisterPFor("XlaRemoveDynamicDimensionSize", ("input",))
-@RegisterPFor("XlaSetDynamicDimensionSize", ("input",))
+@RegisterPFor("XlaRemoveDynamicDimensionSize XlaSetDynamicDimensionSize", ("input",))
 def xla_dynamic_dimension_size(call: Call, input: Value, dim_index: Value, *size: Value) -> Any:
     """The same axis behind the loop: of one size for all rows."""
     shape, axis = input.inner_shape, call.maybe_constant("dim_index")

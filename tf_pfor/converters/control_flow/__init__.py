@@ -5,12 +5,8 @@ through both. It may import all other rooms of converters; none of them may impo
 lists are and how they are read belongs into `converters/lists`.
 """
 
-from tf_pfor.converters.control_flow import calls, cond, while_compact, while_loop, while_mask
-
-__all__ = [
-    "calls",
-    "cond",
-    "while_compact",
-    "while_loop",
-    "while_mask",
-]
+from tf_pfor.converters.control_flow import calls as calls
+from tf_pfor.converters.control_flow import cond as cond
+from tf_pfor.converters.control_flow import while_compact as while_compact
+from tf_pfor.converters.control_flow import while_loop as while_loop
+from tf_pfor.converters.control_flow import while_mask as while_mask

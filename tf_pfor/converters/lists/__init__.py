@@ -5,16 +5,7 @@ may import `converters/analysis`, `layouts` and `core`; all other rooms of conve
 Code that carries lists through loops and branches belongs into `converters/control_flow`.
 """
 
-from tf_pfor.converters.lists import (
-    optional,
-    tensor_list,
-    tensor_list_items,
-    tensor_list_pieces,
-)
-
-__all__ = [
-    "optional",
-    "tensor_list",
-    "tensor_list_items",
-    "tensor_list_pieces",
-]
+from tf_pfor.converters.lists import optional as optional
+from tf_pfor.converters.lists import tensor_list as tensor_list
+from tf_pfor.converters.lists import tensor_list_items as tensor_list_items
+from tf_pfor.converters.lists import tensor_list_pieces as tensor_list_pieces

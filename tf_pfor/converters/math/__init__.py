@@ -5,24 +5,11 @@
 it. What only moves elements belongs into `converters/arrays`.
 """
 
-from tf_pfor.converters.math import (
-    elementwise,
-    fft,
-    linalg,
-    matmul,
-    reductions,
-    sums,
-    xla_products,
-    xla_reductions,
-)
-
-__all__ = [
-    "elementwise",
-    "fft",
-    "linalg",
-    "matmul",
-    "reductions",
-    "sums",
-    "xla_products",
-    "xla_reductions",
-]
+from tf_pfor.converters.math import elementwise as elementwise
+from tf_pfor.converters.math import fft as fft
+from tf_pfor.converters.math import linalg as linalg
+from tf_pfor.converters.math import matmul as matmul
+from tf_pfor.converters.math import reductions as reductions
+from tf_pfor.converters.math import sums as sums
+from tf_pfor.converters.math import xla_products as xla_products
+from tf_pfor.converters.math import xla_reductions as xla_reductions

@@ -42,8 +42,10 @@ def own_axis(call: Call, axis: Value, rank: int) -> tf.Tensor:
 
 def checked(call: Call, is_right: tf.Tensor, text: str, tensor: tf.Tensor) -> tf.Tensor:
     """``tensor`` after a check in all rows that count, whose error names the op and the line."""
-    if call.loop.real is not None:
-        is_right = call.emit("LogicalOr", is_right, call.emit("LogicalNot", call.loop.real))
+    if (real := call.loop.real) is not None:
+        axes = [1] * ((is_right.shape.rank or 1) - 1)
+        real = call.emit.reshape(real, [call.loop.length, *axes]) if axes else real
+        is_right = call.emit("LogicalOr", is_right, call.emit("LogicalNot", real))
     where = _tf.user_line(call.op) or "line unknown"
     with call.emit.graph.as_default():
         message = f"{call.op_type} ({where}): {text}"

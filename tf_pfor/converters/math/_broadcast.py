@@ -16,7 +16,7 @@ from tf_pfor.converters.math._in_channels import on_channels
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.shapes import expand_to_rank, fold, product, rank_of, unfold
+from tf_pfor.core.shapes import expand_to_rank, fold, inner_dims, product, rank_of, unfold
 from tf_pfor.core.stacked_lists import StackedList
 from tf_pfor.core.values import Value, dims, folded_form, is_static, known_dims
 
@@ -96,6 +96,25 @@ def same_shape(call: Call) -> Any:
         tensor = call.rebuild(**regroup(call, folded.operands))
         return unfold(call, tensor, folded.like, folded.axes)
     return call.rebuild(**regroup(call, [call.stacked(v) for v in values]))
+
+
+def of_one_shape(
+    call: Call, values: Sequence[Value], *, with_scalars: bool = True
+) -> list[tf.Tensor]:
+    """Each as [n, ...] of the shape of those with most axes; scalars of all rows may stay."""
+    ranks = [call.require_rank(v) for v in values]
+    most = max(ranks)
+    parts = [call.loop.length, *inner_dims(call, values[ranks.index(most)])]
+    made: list[tf.Tensor] = []
+    for value, rank in zip(values, ranks):
+        if with_scalars and not value.is_stacked and rank == 0:
+            made.append(value.tensor)
+        elif rank == most:
+            made.append(call.stacked(value))
+        else:  # [n] -> [n, ...]
+            column = call.emit.reshape(call.stacked(value), [call.loop.length, *[1] * most])
+            made.append(call.emit("BroadcastTo", column, call.emit.shape_vector(parts)))
+    return made
 
 
 def scaled(call: Call, value: Value, factor: tf.Tensor) -> Any:

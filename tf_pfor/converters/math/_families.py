@@ -100,8 +100,7 @@ def shifted_axes(call: Call, x: Value, name: str) -> Any:
     found = call.maybe_constant(name)
     if found is not None:
         return np.where(found < 0, found, found + 1).astype(found.dtype)
-    axis = call.inputs[name]
-    assert isinstance(axis, Value)
+    axis = call.value(name)
     zero = call.emit.constant(0, axis.dtype)
     is_positive = call.emit("GreaterEqual", axis.tensor, zero)
     return call.emit("AddV2", axis.tensor, call.emit("Cast", is_positive, DstT=axis.dtype))
@@ -180,11 +179,7 @@ def fold_batch(
     def convert(call: Call, *_: Value) -> Any:
         if unless is not None and (found := unless(call, call.value(names[0]))) is not None:
             return found
-        values: dict[str, Value] = {}
-        for name in names:
-            value = call.inputs[name]
-            assert isinstance(value, Value)
-            values[name] = value
+        values = {name: call.value(name) for name in names}
         like = next(v for v in values.values() if v.is_stacked)
         made = call.rebuild(**{k: fold(call, v) for k, v in values.items()})
         outputs = made if isinstance(made, list) else [made]
@@ -219,8 +214,7 @@ def prepend_shape(table: Table, shape: str) -> None:
     """A shape input gets n in front, also when nothing is stacked (random ops)."""
 
     def convert(call: Call, *_: Value) -> Any:
-        value = call.inputs[shape]
-        assert isinstance(value, Value)
+        value = call.value(shape)
         for name, given in call.values().items():
             if given.is_stacked:
                 raise CannotVectorize(f"'{name}' differs between iterations")
@@ -235,10 +229,15 @@ def with_n(call: Call, value: Value, name: str) -> tf.Tensor:
     n = call.loop.static_length
     if found is not None and n is not None:
         return call.emit.constant(np.concatenate([[n], found]).astype(found.dtype))
+    return behind_n(call, value.tensor)
+
+
+def behind_n(call: Call, shape: tf.Tensor) -> tf.Tensor:
+    """The shape vector [n] + ``shape``, of the same dtype."""
     head = call.emit.shape_vector([call.loop.length])
-    if value.dtype != tf.int32:
-        head = call.emit("Cast", head, DstT=value.dtype)
-    return call.emit("ConcatV2", [head, value.tensor], 0)
+    if shape.dtype != tf.int32:
+        head = call.emit("Cast", head, DstT=shape.dtype)
+    return call.emit("ConcatV2", [head, shape], 0)
 
 
 def shape_query(table: Table, answer: Callable[..., Any]) -> None:

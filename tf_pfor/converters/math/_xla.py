@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Shape, Value, is_static
+from tf_pfor.core.values import Shape, is_static
 
 
 def message(kind: str, text: bytes) -> Any:
@@ -36,16 +36,14 @@ def renumber(axes: Any, *, before: Sequence[int] = ()) -> None:
 def require_invariant(call: Call, *names: str) -> None:
     """Refuses an op where one of these inputs is stacked."""
     for name in names:
-        value = call.inputs[name]
-        assert isinstance(value, Value)
+        value = call.value(name)
         if value.is_stacked:
             raise CannotVectorize(f"'{name}' differs between iterations")
 
 
 def in_front(call: Call, name: str, number: int) -> tf.Tensor:
     """The input ``name``, of one entry for each axis, with ``number`` for the loop in front."""
-    value = call.inputs[name]
-    assert isinstance(value, Value)
+    value = call.value(name)
     emit, found = call.emit, call.maybe_constant(name)
     shape = value.inner_shape if found is None else found.shape
     rest = None if shape is None else tuple(shape[1:])

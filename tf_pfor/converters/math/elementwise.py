@@ -11,11 +11,10 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.lists._row_packs import zeros_of
 from tf_pfor.converters.lists._unpacked_optionals import opened_value
-from tf_pfor.converters.math._broadcast import absorbed, broadcast, scaled
+from tf_pfor.converters.math._broadcast import absorbed, broadcast, of_one_shape, scaled
 from tf_pfor.converters.math._broadcast import same_shape as same_shape_of_all
 from tf_pfor.converters.math._families import elementwise, same_shape, table
 from tf_pfor.core.call import Call
-from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.facts import ELEMENTWISE, SAME_SHAPE, table_of
 from tf_pfor.core.registry import ALWAYS, ANY, Outcome, RegisterPFor
@@ -36,23 +35,15 @@ def minimum(call: Call, x: Value, y: Value) -> Any:
     return broadcast(call) if found is None else found
 
 
-@RegisterPFor("SigmoidGrad", ANY)
-def sigmoid_grad(call: Call, y: Value, dy: Value) -> Any:
-    """dy * y (1 - y); the slope of an invariant y is computed once, and not repeated."""
+@RegisterPFor("SigmoidGrad TanhGrad", ANY)
+def gradient_by_result(call: Call, y: Value, dy: Value) -> Any:
+    """dy * y (1 - y), or dy * (1 - y^2): the slope of an invariant y is not repeated."""
     if y.is_stacked or y.dtype.is_complex:
         return same_shape_of_all(call)
-    emit = call.emit
-    one = emit.constant(1, y.dtype)
+    emit, one = call.emit, call.emit.constant(1, y.dtype)
+    if call.op_type == "TanhGrad":
+        return scaled(call, dy, emit("Sub", one, emit("Square", y.tensor)))
     return scaled(call, dy, emit("Mul", y.tensor, emit("Sub", one, y.tensor)))
-
-
-@RegisterPFor("TanhGrad", ANY)
-def tanh_grad(call: Call, y: Value, dy: Value) -> Any:
-    """dy * (1 - y^2), as ``sigmoid_grad``."""
-    if y.is_stacked or y.dtype.is_complex:
-        return same_shape_of_all(call)
-    emit = call.emit
-    return scaled(call, dy, emit("Sub", emit.constant(1, y.dtype), emit("Square", y.tensor)))
 
 
 @RegisterPFor("ReluGrad", ANY)
@@ -69,30 +60,17 @@ def relu_grad(call: Call, gradients: Value, features: Value) -> Any:
     return scaled(call, gradients, mask)
 
 
-@RegisterPFor("Betainc", ANY)
-@RegisterPFor("ClipByValue", ANY)
+@RegisterPFor("Betainc ClipByValue", ANY)
 def scalars_or_one_shape(call: Call, *_: Value) -> Any:
     """The kernel takes scalars and tensors of one shape: what it would broadcast is repeated."""
     values = call.flat_inputs()
-    ranks = [call.require_rank(v, f"input '{k}'") for k, v in zip(call.inputs, values)]
-    full = next(v for v in values if v.inner_rank == max(ranks))
-    parts: list[Dim] = [call.loop.length, *inner_dims(call, full)]
-    operands: list[tf.Tensor] = []
-    for value in values:
-        tensor = value.tensor
-        if value.inner_rank and not value.is_stacked:
-            tensor = call.stacked(value)  # [n, ...]
-        elif value.is_stacked and value.inner_rank != len(parts) - 1:  # [n] -> [n, ...]
-            tensor = call.emit.reshape(tensor, [call.loop.length, *[1] * (len(parts) - 1)])
-            tensor = call.emit("BroadcastTo", tensor, call.emit.shape_vector(parts))
-        operands.append(tensor)
+    operands = of_one_shape(call, values)
     if operands[0].shape.rank == 0 and call.op_type == "ClipByValue":  # t has the result's shape
         operands[0] = call.stacked(values[0])
     return call.rebuild(**dict(zip(call.inputs, operands)))
 
 
-@RegisterPFor("Equal", ANY, attrs=("incompatible_shape_error",))
-@RegisterPFor("NotEqual", ANY, attrs=("incompatible_shape_error",))
+@RegisterPFor("Equal NotEqual", ANY, attrs=("incompatible_shape_error",))
 def equal(call: Call, *values: Value) -> Any:
     """Like the others; shapes that turn out not to fit are an error, never one False for all."""
     if call.output_shape() == () and any(v.inner_shape != () for v in values):
@@ -162,15 +140,13 @@ def conjugate(call: Call, input: Value) -> Any:
     return CsrRows.of(call.rebuild())
 
 
-@RegisterPFor("DeepCopy", ALWAYS)
-@RegisterPFor("GuaranteeConst", ALWAYS)
+@RegisterPFor("DeepCopy GuaranteeConst", ALWAYS)
 def unguarded_identity(call: Call, x: Value) -> Any:
     """Passes its input through; what varies with the loop is not a constant."""
     return x
 
 
-@RegisterPFor("CheckNumerics", ALWAYS, attrs=("message",))
-@RegisterPFor("CheckNumericsV2", ALWAYS, attrs=("message",))
+@RegisterPFor("CheckNumerics CheckNumericsV2", ALWAYS, attrs=("message",))
 def check_numerics(call: Call, tensor: Value) -> Any:
     """Checks the elements of all iterations at once; an invariant tensor once."""
     if not tensor.is_stacked:

@@ -12,12 +12,7 @@ from tf_pfor.core.values import Value
 native_batch(table("FFT FFT2D FFT3D IFFT IFFT2D IFFT3D"))
 
 
-@RegisterPFor("IRFFT", ("input",))
-@RegisterPFor("IRFFT2D", ("input",))
-@RegisterPFor("IRFFT3D", ("input",))
-@RegisterPFor("RFFT", ("input",))
-@RegisterPFor("RFFT2D", ("input",))
-@RegisterPFor("RFFT3D", ("input",))
+@RegisterPFor("IRFFT IRFFT2D IRFFT3D RFFT RFFT2D RFFT3D", ("input",))
 def real_fft(call: Call, input: Value, fft_length: Value) -> Any:
     """The kernel works on the last axes, which the loop in front does not move."""
     return call.rebuild()

@@ -29,8 +29,7 @@ native_batch(
 # ---------------------------------------------------------------------------
 
 
-@RegisterPFor("Eig", ANY, attrs=("compute_v",))
-@RegisterPFor("SelfAdjointEigV2", ANY, attrs=("compute_v",))
+@RegisterPFor("Eig SelfAdjointEigV2", ANY, attrs=("compute_v",))
 def eigen(call: Call, input: Value) -> Any:
     """Native batch; vectors that are not asked for are an empty tensor without a loop axis."""
     return _wanted(call.rebuild(), call.attr("compute_v"))

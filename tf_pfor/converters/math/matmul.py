@@ -63,9 +63,7 @@ def _float32(call: Call, value: Value) -> Value:
 # ---------------------------------------------------------------------------
 
 
-@RegisterPFor("BatchMatMul", ANY, attrs=BATCH_MATMUL)
-@RegisterPFor("BatchMatMulV2", ANY, attrs=BATCH_MATMUL)
-@RegisterPFor("BatchMatMulV3", ANY, attrs=BATCH_MATMUL)
+@RegisterPFor("BatchMatMul BatchMatMulV2 BatchMatMulV3", ANY, attrs=BATCH_MATMUL)
 def batch_matmul(call: Call, x: Value, y: Value) -> Any:
     """x_i @ y_i with batch dimensions that broadcast; the kernel's own broadcasting is not used.
 

@@ -49,8 +49,7 @@ for _op_type, _attrs in (table_of(REDUCTION) | table_of(SCAN) | table("ArgMax Ar
 _ARG_MAX_RANK = 7  # the kernels take no more
 
 
-@RegisterPFor("ArgMax", ("input",))
-@RegisterPFor("ArgMin", ("input",))
+@RegisterPFor("ArgMax ArgMin", ("input",))
 def arg_max(call: Call, input: Value, dimension: Value) -> Any:
     """The axis shifted by one; from rank 7 on the other axes are merged to [before, d, after]."""
     if input.inner_rank is None or input.inner_rank < _ARG_MAX_RANK:

@@ -18,8 +18,7 @@ from tf_pfor.core.shapes import fold, unfold
 from tf_pfor.core.values import Value, is_static
 
 
-@RegisterPFor("Add", ANY)
-@RegisterPFor("AddV2", ANY)
+@RegisterPFor("Add AddV2", ANY)
 def add(call: Call, x: Value, y: Value) -> Any:
     """x_i + y_i."""
     found = sum_of_products(call) or sum_of_pieces(call) or added_columns(call, x, y)

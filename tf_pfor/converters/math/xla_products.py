@@ -58,8 +58,7 @@ def xla_einsum(call: Call, a: Value, b: Value) -> Any:
     return call.rebuild(equation=f"{left},{right}->{free}{result.strip()}")
 
 
-@RegisterPFor("XlaDot", ANY, attrs=("dimension_numbers", "precision_config"))
-@RegisterPFor("XlaDotV2", ANY, attrs=("dimension_numbers", "precision_config"))
+@RegisterPFor("XlaDot XlaDotV2", ANY, attrs=("dimension_numbers", "precision_config"))
 def xla_dot(call: Call, lhs: Value, rhs: Value) -> Any:
     """The loop is a batch axis if both sides are stacked, else a free axis of one side.
 

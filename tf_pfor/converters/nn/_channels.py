@@ -147,8 +147,7 @@ def known_shape(value: Value, what: str) -> tuple[int, ...]:
 
 def scaled(call: Call, name: str, axis: int, n: Dim) -> Any:
     """The shape input ``name`` with its dimension ``axis`` times ``n``."""
-    value = call.inputs[name]
-    assert isinstance(value, Value)
+    value = call.value(name)
     found = call.maybe_constant(name)
     if found is not None and isinstance(n, int):
         factor = np.ones_like(found)

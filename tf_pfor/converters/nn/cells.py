@@ -96,8 +96,7 @@ def block_lstm(call: Call, *_: Value) -> Any:
     """A layer whose weights all rows share."""
     axes = {"x": 1, "cs_prev": 0, "h_prev": 0}
     made = call.rebuild(**{k: _side_by_side(call, call.value(k), axis) for k, axis in axes.items()})
-    x = call.inputs["x"]
-    assert isinstance(x, Value)
+    x = call.value("x")
     frames, batch = inner_dims(call, x)[:2]
     found: list[tf.Tensor] = []
     for tensor in made:
@@ -110,8 +109,7 @@ _LSTM_BATCHED = ("x", "cs_prev", "h_prev")
 _OF_ROWS = (*_LSTM_BATCHED, *_STATES, "h", "cs_grad", "h_grad")
 
 
-@RegisterPFor("BlockLSTMGrad", _OF_ROWS, attrs=("use_peephole",))
-@RegisterPFor("BlockLSTMGradV2", _OF_ROWS, attrs=("use_peephole",))
+@RegisterPFor("BlockLSTMGrad BlockLSTMGradV2", _OF_ROWS, attrs=("use_peephole",))
 def block_lstm_gradient(call: Call, *_: Value) -> Any:
     """The gradients of inputs and states; gradients of the weights are sums over a batch."""
     if any(is_read(t) for t in call.op.outputs[len(_LSTM_BATCHED) :]):

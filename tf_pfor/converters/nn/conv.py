@@ -388,15 +388,7 @@ def spread_out(call: Call, dy: tf.Tensor, w: fg.Window, size: tuple[Dim, ...]) -
 
 
 register(
-    table(
-        "Conv2DBackpropInput Conv3DBackpropInputV2",
-        "strides",
-        "padding",
-        "explicit_paddings",
-        "data_format",
-        "dilations",
-        "use_cudnn_on_gpu",
-    ),
+    table("Conv2DBackpropInput Conv3DBackpropInputV2", *_ATTRS),
     {
         ("out_backprop",): gradient_as_batch,
         ("filter",): filters_as_input_channels,
@@ -457,15 +449,7 @@ def images_by_gradients(call: Call, input: Value, filter_sizes: Value, out_backp
 
 
 register(
-    table(
-        "Conv2DBackpropFilter Conv3DBackpropFilterV2",
-        "strides",
-        "padding",
-        "explicit_paddings",
-        "data_format",
-        "dilations",
-        "use_cudnn_on_gpu",
-    ),
+    table("Conv2DBackpropFilter Conv3DBackpropFilterV2", *_ATTRS),
     {
         ("input",): images_as_channels,
         ("out_backprop",): gradients_as_channels,
@@ -570,15 +554,7 @@ fold_batch(table("ExtractVolumePatches", "ksizes", "strides", "padding"), "input
 @RegisterPFor(
     "Conv",
     ("input",),
-    attrs=(
-        "strides",
-        "padding",
-        "explicit_paddings",
-        "data_format",
-        "dilations",
-        "batch_dims",
-        "groups",
-    ),
+    attrs="strides padding explicit_paddings data_format dilations batch_dims groups",
 )
 def conv_with_batch_dims(call: Call, input: Value, filter: Value) -> Any:
     """x_i * F: the loop is one more batch dimension."""

@@ -31,8 +31,7 @@ def _batch_axis(call: Call, name: str) -> int:
 
 
 def _check(call: Call) -> None:
-    params = call.inputs["params"]
-    assert isinstance(params, Value)
+    params = call.value("params")
     if params.is_stacked:
         raise CannotVectorize("the weights differ between iterations")
 
@@ -63,8 +62,7 @@ def _is_for_gradients(op: tf.Operation) -> bool:
     return op.type.startswith("CudnnRNNBackprop") and not is_read(op.outputs[_PARAMS_GRADIENT])
 
 
-@RegisterPFor("CudnnRNN", ALWAYS, attrs=(*_ATTRS, "is_training"))
-@RegisterPFor("CudnnRNNV2", ALWAYS, attrs=(*_ATTRS, "is_training"))
+@RegisterPFor("CudnnRNN CudnnRNNV2", ALWAYS, attrs=(*_ATTRS, "is_training"))
 @RegisterPFor("CudnnRNNV3", ALWAYS, attrs=(*_ATTRS, "is_training", "num_proj", "time_major"))
 def cudnn_rnn(call: Call, *_: Value) -> Any:
     """One layer over the batch of all rows."""
@@ -80,15 +78,13 @@ def cudnn_rnn(call: Call, *_: Value) -> Any:
     return [*rows, *[unread(call, i + len(rows)) for i in range(len(kept))]]
 
 
-@RegisterPFor("CudnnRNNBackprop", ALWAYS, attrs=_ATTRS)
-@RegisterPFor("CudnnRNNBackpropV2", ALWAYS, attrs=_ATTRS)
+@RegisterPFor("CudnnRNNBackprop CudnnRNNBackpropV2", ALWAYS, attrs=_ATTRS)
 @RegisterPFor("CudnnRNNBackpropV3", ALWAYS, attrs=(*_ATTRS, "num_proj", "time_major"))
 def cudnn_rnn_gradient(call: Call, *_: Value) -> Any:
     """The gradients of inputs and states, after another forward pass over the batch of all rows."""
     _check_dropout(call)
     if not any(v.is_stacked for v in call.flat_inputs()):
-        space = call.inputs["reserve_space"]
-        assert isinstance(space, Value)
+        space = call.value("reserve_space")
         made = call.rebuild(reserve_space=call.emit("DeepCopy", space.tensor))
         return [Value.unstacked(t) for t in made]
     _check(call)

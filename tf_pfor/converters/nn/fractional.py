@@ -22,8 +22,7 @@ from tf_pfor.core.values import Value
 _ATTRS = ("pooling_ratio", "pseudo_random", "overlapping", "deterministic", "seed", "seed2")
 
 
-@RegisterPFor("FractionalAvgPool", ALWAYS, attrs=_ATTRS)
-@RegisterPFor("FractionalMaxPool", ALWAYS, attrs=_ATTRS)
+@RegisterPFor("FractionalAvgPool FractionalMaxPool", ALWAYS, attrs=_ATTRS)
 def fractional_pool(call: Call, value: Value) -> Any:
     """Windows of all rows, [n, b, h', w', c, k * k], reduced along the last axis."""
     if call.attr("deterministic") or call.settings.randomness == "same":

@@ -39,25 +39,13 @@ fold_batch(
 )
 fold_batch(table("CombinedNonMaxSuppression", "pad_per_class", "clip_boxes"), ("boxes", "scores"))
 fold_batch(table("DrawBoundingBoxes DrawBoundingBoxesV2"), ("images", "boxes"))
-fold_batch(
-    table(
-        "Mfcc",
-        "upper_frequency_limit",
-        "lower_frequency_limit",
-        "filterbank_channel_count",
-        "dct_coefficient_count",
-    ),
-    "spectrogram",
-)
+_LIMITS = ("upper_frequency_limit", "lower_frequency_limit")
+_COUNTS = ("filterbank_channel_count", "dct_coefficient_count")
+fold_batch(table("Mfcc", *_LIMITS, *_COUNTS), "spectrogram")
 
 
 @RegisterPFor(
-    "ExtractGlimpse",
-    ("input", "offsets"),
-    attrs=("centered", "normalized", "uniform_noise", "noise"),
-)
-@RegisterPFor(
-    "ExtractGlimpseV2",
+    "ExtractGlimpse ExtractGlimpseV2",
     ("input", "offsets"),
     attrs=("centered", "normalized", "uniform_noise", "noise"),
 )
@@ -81,9 +69,7 @@ def _boxes(call: Call, batch: Dim | None) -> dict[str, tf.Tensor]:
       call: has the inputs "boxes" and "box_ind".
       batch: the number of images of an iteration; None if all refer to the same images.
     """
-    boxes, box_ind = call.inputs["boxes"], call.inputs["box_ind"]
-    assert isinstance(boxes, Value)
-    assert isinstance(box_ind, Value)
+    boxes, box_ind = call.value("boxes"), call.value("box_ind")
     flat = fold(call, boxes)  # [n*boxes, 4]
     if batch is None:
         return {"boxes": flat, "box_ind": fold(call, box_ind)}
@@ -146,9 +132,7 @@ def _tiled(call: Call, value: Value) -> Value:
 # ---------------------------------------------------------------------------
 
 
-@RegisterPFor("AdjustContrastv2", ("images",))
-@RegisterPFor("AdjustHue", ("images",))
-@RegisterPFor("AdjustSaturation", ("images",))
+@RegisterPFor("AdjustContrastv2 AdjustHue AdjustSaturation", ("images",))
 def adjust(call: Call, images: Value, amount: Value) -> Any:
     """The kernels take any leading dimensions."""
     return call.rebuild()
@@ -233,8 +217,11 @@ def _saturation(x: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
 # ---------------------------------------------------------------------------
 
 
-@RegisterPFor("ImageProjectiveTransformV2", ANY, attrs=("interpolation", "fill_mode"))
-@RegisterPFor("ImageProjectiveTransformV3", ANY, attrs=("interpolation", "fill_mode"))
+@RegisterPFor(
+    "ImageProjectiveTransformV2 ImageProjectiveTransformV3",
+    ANY,
+    attrs=("interpolation", "fill_mode"),
+)
 def projective_transform(
     call: Call,
     images: Value,
@@ -268,17 +255,8 @@ def projective_transform(
 DILATION = ("strides", "rates", "padding")
 
 
-@RegisterPFor("Dilation2D", ("input",), attrs=DILATION)
-def dilation(call: Call, input: Value, filter: Value) -> Any:
-    """A shared filter: [n*b] images."""
-    return unfold(call, call.rebuild(input=fold(call, input)), input)
-
-
-@RegisterPFor("Dilation2DBackpropInput", ("input", "out_backprop"), attrs=DILATION)
-def dilation_grad_input(call: Call, input: Value, filter: Value, out_backprop: Value) -> Any:
-    """A shared filter: [n*b] images."""
-    made = call.rebuild(input=fold(call, input), out_backprop=fold(call, out_backprop))
-    return unfold(call, made, input)
+fold_batch(table("Dilation2D", *DILATION), "input")
+fold_batch(table("Dilation2DBackpropInput", *DILATION), ("input", "out_backprop"))
 
 
 @RegisterPFor("Dilation2D", ("input", "filter"), attrs=DILATION)

@@ -18,6 +18,7 @@ from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
+@RegisterPFor("LogSoftmax Softmax", ("logits",))
 def over_last_axis(call: Call, logits: Value) -> Any:
     """Rows of the last axis, in the form in which they come."""
     rank = call.require_rank(logits)
@@ -27,10 +28,6 @@ def over_last_axis(call: Call, logits: Value) -> Any:
     if rank < 5:  # oneDNN's softmax ends at some rank
         return call.rebuild(logits=logits.tensor)
     return unfold(call, call.rebuild(logits=fold(call, logits, rank - 1)), logits, rank - 1)
-
-
-for _op_type in table("LogSoftmax Softmax"):
-    RegisterPFor(_op_type, ("logits",))(over_last_axis)
 
 
 # ---------------------------------------------------------------------------
@@ -76,11 +73,7 @@ _CTC = ("inputs", "labels_indices", "labels_values", "sequence_length")
 @RegisterPFor(
     "CTCLoss",
     _CTC,
-    attrs=(
-        "preprocess_collapse_repeated",
-        "ctc_merge_repeated",
-        "ignore_longer_outputs_than_inputs",
-    ),
+    attrs="preprocess_collapse_repeated ctc_merge_repeated ignore_longer_outputs_than_inputs",
 )
 def ctc_loss(
     call: Call,

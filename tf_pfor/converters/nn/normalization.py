@@ -22,6 +22,11 @@ fold_batch(table("LRN", *_LRN), "input")
 fold_batch(table("LRNGrad", *_LRN), ("input_grads", "input_image", "output_image"))
 
 
+@RegisterPFor(
+    "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3",
+    ANY,
+    attrs="epsilon exponential_avg_factor data_format is_training",
+)
 def batch_norm(
     call: Call, x: Value, scale: Value, offset: Value, mean: Value, variance: Value
 ) -> Any:
@@ -43,6 +48,11 @@ def batch_norm(
     ]
 
 
+@RegisterPFor(
+    "FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3",
+    ANY,
+    attrs="epsilon data_format is_training",
+)
 def batch_norm_gradient(
     call: Call, y_backprop: Value, x: Value, scale: Value, first: Value, second: Value, *rest: Value
 ) -> Any:
@@ -77,11 +87,3 @@ def known_size(vector: Value) -> int:
     if vector.inner_shape is None or vector.inner_shape[0] is None:
         raise CannotVectorize("the number of channels is unknown")
     return vector.inner_shape[0]
-
-
-_FORWARD = ("epsilon", "exponential_avg_factor", "data_format", "is_training")
-_BACK = ("epsilon", "data_format", "is_training")
-for _op_type in table("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3"):
-    RegisterPFor(_op_type, ANY, attrs=_FORWARD)(batch_norm)
-for _op_type in table("FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3"):
-    RegisterPFor(_op_type, ANY, attrs=_BACK)(batch_norm_gradient)

@@ -55,6 +55,7 @@ def max_pool_second_gradient(call: Call, orig_input: Value, orig_output: Value, 
     return unfolded_rows(call, made, grad)
 
 
+@RegisterPFor("MaxPool3DGrad MaxPool3DGradGrad", _THREE, attrs=_POOL)
 def not_empty(call: Call, orig_input: Value, orig_output: Value, grad: Value) -> Any:
     """In the batch; an empty one is refused by the kernel, or kills the process (oneDNN)."""
     values = {"orig_input": orig_input, "orig_output": orig_output, "grad": grad}
@@ -80,18 +81,11 @@ def max_pool_grad(call: Call, orig_input: Value, orig_output: Value, grad: Value
     return unfold(call, made, orig_input)
 
 
-for _op_type in table("MaxPool3DGrad MaxPool3DGradGrad"):
-    RegisterPFor(_op_type, _THREE, attrs=_POOL)(not_empty)
-
-
+@RegisterPFor("AvgPool3DGrad AvgPoolGrad", ("grad",), attrs=_POOL)
 def average_pool_gradient(call: Call, orig_input_shape: Value, grad: Value) -> Any:
     """In the batch: the shape of the input has n times the images."""
     shape = scaled(call, "orig_input_shape", 0, call.loop.length)
     return unfold(call, call.rebuild(orig_input_shape=shape, grad=fold(call, grad)), grad)
-
-
-for _op_type in table("AvgPool3DGrad AvgPoolGrad"):
-    RegisterPFor(_op_type, ("grad",), attrs=_POOL)(average_pool_gradient)
 
 
 # ---------------------------------------------------------------------------

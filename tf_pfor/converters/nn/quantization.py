@@ -127,8 +127,7 @@ def _is_any_stacked(values: Mapping[str, Any], *names: str) -> bool:
 _FAKE = ("num_bits", "narrow_range")
 
 
-@RegisterPFor("FakeQuantWithMinMaxVars", ANY, attrs=_FAKE)
-@RegisterPFor("FakeQuantWithMinMaxVarsPerChannel", ANY, attrs=_FAKE)
+@RegisterPFor("FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsPerChannel", ANY, attrs=_FAKE)
 def fake_quantize(call: Call, inputs: Value, min: Value, max: Value) -> Any:
     """One range is elementwise; ranges that differ per row are ranges of n (times d) channels."""
     if not (min.is_stacked or max.is_stacked):
@@ -144,8 +143,9 @@ def fake_quantize(call: Call, inputs: Value, min: Value, max: Value) -> Any:
     return channels.unfolded(made, last=True)
 
 
-@RegisterPFor("FakeQuantWithMinMaxVarsGradient", ANY, attrs=_FAKE)
-@RegisterPFor("FakeQuantWithMinMaxVarsPerChannelGradient", ANY, attrs=_FAKE)
+@RegisterPFor(
+    "FakeQuantWithMinMaxVarsGradient FakeQuantWithMinMaxVarsPerChannelGradient", ANY, attrs=_FAKE
+)
 def fake_quantize_gradient(
     call: Call, gradients: Value, inputs: Value, min: Value, max: Value
 ) -> Any:
@@ -178,9 +178,11 @@ def _fake_channels(call: Call, inputs: Value) -> _Channels:
 _ROUND_TRIP = ("signed_input", "num_bits", "range_given", "round_mode", "narrow_range", "axis")
 
 
-@RegisterPFor("QuantizeAndDequantizeV2", ANY, attrs=_ROUND_TRIP)
-@RegisterPFor("QuantizeAndDequantizeV3", ANY, attrs=_ROUND_TRIP)
-@RegisterPFor("QuantizeAndDequantizeV4", ANY, attrs=_ROUND_TRIP)
+@RegisterPFor(
+    "QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeAndDequantizeV4",
+    ANY,
+    attrs=_ROUND_TRIP,
+)
 def quantize_and_dequantize(
     call: Call, input: Value, input_min: Value, input_max: Value, num_bits: Value | None = None
 ) -> Any:
@@ -310,8 +312,7 @@ def quantize(call: Call, input: Value, min_range: Value, max_range: Value) -> An
 # ---------------------------------------------------------------------------
 
 
-@RegisterPFor("UniformQuantize", ANY, attrs=("Tout", *uniform_attrs("")))
-@RegisterPFor("UniformDequantize", ANY, attrs=("Tout", *uniform_attrs("")))
+@RegisterPFor("UniformQuantize UniformDequantize", ANY, attrs=("Tout", *uniform_attrs("")))
 def uniform_quantize(call: Call, input: Value, scales: Value, zero_points: Value) -> Any:
     """Scales of the rows are scales of channels."""
     axis = _axis_of(call, "quantization_axis")
@@ -354,9 +355,7 @@ def uniform_clip(
 )
 def uniform_requantize(call: Call, input: Value, *_: Value) -> Any:
     """The axes move by one."""
-    names = ("input_quantization_axis", "output_quantization_axis")
-    axes = {k: _axis_of(call, k) for k in names}
-    return call.rebuild(**{k: a + 1 for k, a in axes.items() if a is not None})
+    return _behind_the_loop(call, "input", "output")
 
 
 @RegisterPFor(
@@ -366,8 +365,12 @@ def uniform_requantize(call: Call, input: Value, *_: Value) -> Any:
 )
 def uniform_add(call: Call, lhs: Value, rhs: Value, *_: Value) -> Any:
     """Elementwise with one scale for each tensor; ranks must agree, as the kernel aligns them."""
-    names = ("lhs_quantization_axis", "rhs_quantization_axis", "output_quantization_axis")
     if call.require_rank(lhs) != call.require_rank(rhs):
         raise CannotVectorize("the operands differ in rank")
-    axes = {k: _axis_of(call, k) for k in names}
+    return _behind_the_loop(call, "lhs", "rhs", "output")
+
+
+def _behind_the_loop(call: Call, *names: str) -> Any:
+    """The op with each axis of ranges one further."""
+    axes = {k: _axis_of(call, k) for k in (f"{name}_quantization_axis" for name in names)}
     return call.rebuild(**{k: a + 1 for k, a in axes.items() if a is not None})

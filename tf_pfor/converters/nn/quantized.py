@@ -15,11 +15,11 @@ from tf_pfor.core.shapes import inner_dims, product
 from tf_pfor.core.values import Value, is_static
 
 
-def _in_batch(op_type: str, data: str, attrs: str) -> None:
-    """Registers an op with one batch dimension, whose further outputs depend on ranges only.
+def _in_batch(op_types: str, data: str, attrs: str) -> None:
+    """Registers ops with one batch dimension, whose further outputs depend on ranges only.
 
     Args:
-      op_type: the op.
+      op_types: the ops, with spaces between.
       data: the inputs that have it, with spaces between.
       attrs: attributes that do not speak of it.
     """
@@ -32,8 +32,7 @@ def _in_batch(op_type: str, data: str, attrs: str) -> None:
         rows: Any = None
         batch, others = rows, list[Any]()
         for name in reversed(names):
-            value = call.inputs[name]
-            assert isinstance(value, Value)
+            value = call.value(name)
             batch, *others = inner_dims(call, value)
             rows = product(call, [call.loop.length, batch])
             wide = emit.reshape(plain(call, call.stacked(value)), [rows, *others])
@@ -53,35 +52,29 @@ def _in_batch(op_type: str, data: str, attrs: str) -> None:
         first = as_dtype(call, emit.reshape(first, [call.loop.length, batch, *rest]), dtype)
         return [first, *map(Value.unstacked, ranges)]
 
-    RegisterPFor(op_type, names, attrs=attrs.split(), family="quantized_in_batch")(convert)
+    RegisterPFor(op_types, names, attrs=attrs, family="quantized_in_batch")(convert)
 
 
 _in_batch("QuantizedAvgPool", "input", "ksize strides padding")
 _in_batch("QuantizedConv2D", "input", "out_type strides padding dilations")
-for _op_type in (
-    "QuantizedConv2DAndRelu",
-    "QuantizedConv2DAndReluAndRequantize",
-    "QuantizedConv2DAndRequantize",
-    "QuantizedConv2DPerChannel",
-    "QuantizedConv2DWithBias",
-    "QuantizedConv2DWithBiasAndRelu",
-    "QuantizedConv2DWithBiasAndReluAndRequantize",
-    "QuantizedConv2DWithBiasAndRequantize",
-    "QuantizedDepthwiseConv2D",
-    "QuantizedDepthwiseConv2DWithBias",
-    "QuantizedDepthwiseConv2DWithBiasAndRelu",
+_in_batch(
+    "QuantizedConv2DAndRelu QuantizedConv2DAndReluAndRequantize QuantizedConv2DAndRequantize "
+    "QuantizedConv2DPerChannel QuantizedConv2DWithBias QuantizedConv2DWithBiasAndRelu "
+    "QuantizedConv2DWithBiasAndReluAndRequantize QuantizedConv2DWithBiasAndRequantize "
+    "QuantizedDepthwiseConv2D QuantizedDepthwiseConv2DWithBias "
+    "QuantizedDepthwiseConv2DWithBiasAndRelu "
     "QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize",
-):
-    _in_batch(_op_type, "input", "out_type strides padding dilations padding_list")
+    "input",
+    "out_type strides padding dilations padding_list",
+)
 _in_batch("QuantizedMatMul", "a", "Toutput transpose_b Tactivation")
-for _op_type in (
-    "QuantizedMatMulWithBias",
-    "QuantizedMatMulWithBiasAndDequantize",
-    "QuantizedMatMulWithBiasAndRelu",
-    "QuantizedMatMulWithBiasAndReluAndRequantize",
+_in_batch(
+    "QuantizedMatMulWithBias QuantizedMatMulWithBiasAndDequantize "
+    "QuantizedMatMulWithBiasAndRelu QuantizedMatMulWithBiasAndReluAndRequantize "
     "QuantizedMatMulWithBiasAndRequantize",
-):
-    _in_batch(_op_type, "a", "Toutput transpose_b input_quant_mode")
+    "a",
+    "Toutput transpose_b input_quant_mode",
+)
 _in_batch(
     "QuantizedBatchNormWithGlobalNormalization",
     "t",
@@ -106,10 +99,8 @@ _in_batch("UniformQuantizedConvolutionHybrid", "lhs", " ".join([_WINDOWS, *unifo
 _in_batch("UniformQuantizedDotHybrid", "lhs", " ".join(["Tout", *uniform_attrs("rhs_")]))
 
 
-@RegisterPFor("QuantizedBiasAdd", ("input",), attrs=("out_type",))
-@RegisterPFor("QuantizedRelu", ("features",), attrs=("out_type",))
-@RegisterPFor("QuantizedRelu6", ("features",), attrs=("out_type",))
-@RegisterPFor("Requantize", ("input",), attrs=("out_type",))
+@RegisterPFor("QuantizedBiasAdd Requantize", ("input",), attrs=("out_type",))
+@RegisterPFor("QuantizedRelu QuantizedRelu6", ("features",), attrs=("out_type",))
 def by_shared_ranges(call: Call, *_: Value) -> Any:
     """Element by element, or along the last axis: the ranges that come out are shared."""
     made, low, high = call.rebuild()
@@ -145,8 +136,7 @@ def quantized_concat(
     return [made, Value.unstacked(low), Value.unstacked(high)]
 
 
-@RegisterPFor("QuantizedAdd", ("x", "y"), attrs=("Toutput",))
-@RegisterPFor("QuantizedMul", ("x", "y"), attrs=("Toutput",))
+@RegisterPFor("QuantizedAdd QuantizedMul", ("x", "y"), attrs=("Toutput",))
 def of_two(call: Call, x: Value, y: Value, *ranges: Value) -> Any:
     """Element by element of one shape: the kernels broadcast a vector, and no other shape."""
     if x.inner_shape is None or x.inner_shape != y.inner_shape or None in x.inner_shape:

@@ -4,13 +4,9 @@ It may import `converters/ragged`, `fallback` and below: what rows hold may have
 own. Nobody may import it. Strings that stay strings are in `converters/strings`.
 """
 
-from tf_pfor.converters.parsing import examples, media, protos, raw, sequences, text
-
-__all__ = [
-    "examples",
-    "media",
-    "protos",
-    "raw",
-    "sequences",
-    "text",
-]
+from tf_pfor.converters.parsing import examples as examples
+from tf_pfor.converters.parsing import media as media
+from tf_pfor.converters.parsing import protos as protos
+from tf_pfor.converters.parsing import raw as raw
+from tf_pfor.converters.parsing import sequences as sequences
+from tf_pfor.converters.parsing import text as text

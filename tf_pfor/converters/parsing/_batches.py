@@ -8,21 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._forms import uses_packed
+from tf_pfor.converters.ragged._forms import row_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowSizes
-
-
-def need_packed(call: Call) -> None:
-    """Refuses variable-length results where the packed form cannot be used.
-
-    Raises:
-      CannotVectorize: in the body of another map.
-    """
-    if not uses_packed(call):
-        raise CannotVectorize("its results differ in shape, in the body of another map")
+from tf_pfor.layouts.ragged import RowSizes
 
 
 def same_for_all(call: Call, *names: str) -> None:
@@ -60,25 +50,13 @@ def strings(call: Call, texts: Sequence[bytes]) -> tf.Tensor:
 
 def differences(call: Call, splits: tf.Tensor) -> tf.Tensor:
     """[n + 1] -> [n]: how much lies between two splits."""
-    del call
     ends = splits[1:]
     return ends - splits[:-1]
 
 
 def sizes_between(call: Call, splits: tf.Tensor) -> RowSizes:
     """The lengths of rows between splits int32 [n + 1]."""
-    return sizes_of(call, differences(call, splits))
-
-
-def sizes_of(call: Call, lengths: tf.Tensor) -> RowSizes:
-    """Lengths int32 [n] of the rows."""
-    lengths.set_shape([call.loop.static_length])
-    return RowSizes.of(lengths)
-
-
-def packed(call: Call, tensor: tf.Tensor, sizes: Sequence[Any], output: int) -> Value:
-    """A result whose rows lie one behind the other, in place of an output of the op."""
-    return Ragged.packed(tensor, sizes, call.op.outputs[output])
+    return row_sizes(call, differences(call, splits))
 
 
 def nothing(call: Call, dtype: tf.DType) -> Value:
@@ -95,8 +73,7 @@ def names_of(call: Call, name: str, like: Sequence[Any]) -> tf.Tensor:
       name: the input.
       like: n, and the number of examples in a row where that has an axis.
     """
-    value = call.inputs[name]
-    assert isinstance(value, Value)
+    value = call.value(name)
     if value.inner_shape is None:
         raise CannotVectorize(f"the rank of '{name}' is unknown")
     if 0 in value.inner_shape or len(value.inner_shape) != len(like) - 1:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tf_pfor.converters.parsing._batches import packed, sizes_between
+from tf_pfor.converters.parsing._batches import sizes_between
+from tf_pfor.converters.ragged._forms import from_packed
 from tf_pfor.core.call import Call
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import shape_value
@@ -24,9 +25,9 @@ def sparse_vector(call: Call, values: tf.Tensor, splits: tf.Tensor, at: int = 0)
     indices = tf.cast(places[:, None], tf.int64)
     indices.set_shape([None, 1])
     shape = shape_value(call.emit, [size], tf.int64)
-    return [packed(call, indices, [size], at), packed(call, values, [size], at), shape]
+    return [from_packed(call, indices, [size], at), from_packed(call, values, [size], at), shape]
 
 
 def ragged_vector(call: Call, values: tf.Tensor, splits: tf.Tensor, at: int = 0) -> Value:
     """Values of each row: one example has no splits."""
-    return packed(call, values, [sizes_between(call, splits)], at)
+    return from_packed(call, values, [sizes_between(call, splits)], at)

@@ -19,15 +19,13 @@ from tf_pfor.converters.parsing._batches import (
     keys,
     listed,
     names_of,
-    need_packed,
     nothing,
-    packed,
     same_for_all,
-    sizes_of,
     strings,
 )
 from tf_pfor.converters.parsing._features import ragged_vector, sparse_vector
-from tf_pfor.converters.ragged._forms import after_check, from_padded
+from tf_pfor.converters.ragged._entries import require_packed
+from tf_pfor.converters.ragged._forms import after_check, from_packed, from_padded, row_sizes
 from tf_pfor.converters.ragged._windows import size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
@@ -106,14 +104,7 @@ def parse(call: Call, serialized: tf.Tensor, names: tf.Tensor, features: Feature
 @RegisterPFor(
     "ParseExampleV2",
     ANY,
-    attrs=(
-        "num_sparse",
-        "sparse_types",
-        "ragged_value_types",
-        "ragged_split_types",
-        "Tdense",
-        "dense_shapes",
-    ),
+    attrs="num_sparse sparse_types ragged_value_types ragged_split_types Tdense dense_shapes",
 )
 def parse_examples_v2(call: Call, serialized: Value, *_: object) -> Any:
     """One example in each row, or a vector of them."""
@@ -141,7 +132,6 @@ def parse_examples_v2(call: Call, serialized: Value, *_: object) -> Any:
 )
 def parse_examples(call: Call, serialized: Value, names: Value, *_: object) -> Any:
     """A vector of examples in each row."""
-    del names
     same_for_all(call, "sparse_keys", "dense_keys", "dense_defaults")
     sparse, dense = (listed(call, name) for name in ("sparse_keys", "dense_keys"))
     types = call.attr("sparse_types")
@@ -156,7 +146,6 @@ def parse_examples(call: Call, serialized: Value, names: Value, *_: object) -> A
 )
 def parse_single_example(call: Call, serialized: Value, dense_defaults: list[Value]) -> Any:
     """One example in each row; the keys are attributes."""
-    del dense_defaults
     same_for_all(call, "dense_defaults")
     sparse = zip(call.attr("sparse_keys"), call.attr("sparse_types"), strict=True)
     features = Features(tuple(sparse), _dense(call, call.attr("dense_keys")), ())
@@ -185,7 +174,7 @@ def _converted(call: Call, serialized: Value, names: str | None, features: Featu
     if not serialized.is_stacked or rank > 1:
         raise CannotVectorize("the examples are the same in all iterations, or a matrix")
     if features.own_lengths:
-        need_packed(call)
+        require_packed(call)
     lead: list[Dim] = [call.loop.length, *inner_dims(call, serialized)]
     flat = fold(call, serialized, rank)
     given = strings(call, []) if names is None else names_of(call, names, lead)
@@ -199,12 +188,11 @@ def _of_own_number(
     call: Call, serialized: Ragged, names: str | None, features: Features
 ) -> list[Value]:
     """The examples, as many as each row has."""
-    need_packed(call)
+    require_packed(call)
     given: Any = None if names is None else call.inputs[names]
     if given is not None and 0 not in (given.inner_shape or ()):
         raise CannotVectorize("examples that have names differ in number between iterations")
-    (size,) = serialized.sizes
-    assert isinstance(size, RowSizes)
+    size = serialized.size
     with call.emit.as_default():
         dense, own = parse(call, serialized.tensor, strings(call, []), features)
         return _ordered(call, _OwnVectors(call, size), features, dense, own)
@@ -258,7 +246,6 @@ class _Singles:
 
     def fixed(self, tensor: tf.Tensor, shape: Sequence[int | None], at: int) -> Value:
         """[n, ...]."""
-        del at
         tensor.set_shape([self.call.loop.static_length, *shape])
         return Value.stacked(tensor)
 
@@ -269,7 +256,7 @@ class _Singles:
     def of_own_length(self, values: tf.Tensor, splits: tf.Tensor, feature: Dense, at: int) -> Value:
         """[length, ...] of each row."""
         found, size = _blocks(self.call, values, differences(self.call, splits), feature)
-        return packed(self.call, found, [sizes_of(self.call, size)], at)
+        return from_packed(self.call, found, [row_sizes(self.call, size)], at)
 
     def ragged(self, values: tf.Tensor, splits: tf.Tensor, dtype: tf.DType, at: int) -> list[Value]:
         """Values of each row, and no splits: that is what the kernel returns."""
@@ -285,14 +272,13 @@ class _Vectors:
 
     def fixed(self, tensor: tf.Tensor, shape: Sequence[int | None], at: int) -> Value:
         """[n, m, ...]."""
-        del at
         sizes: Any = [self.call.loop.length, self.m, *shape]
         return Value.stacked(self.call.emit.reshape(tensor, sizes))
 
     def _counts(self, splits: tf.Tensor) -> tuple[tf.Tensor, RowSizes]:
         """The number of values of each example, [n, m], and of each row."""
         counts = tf.reshape(differences(self.call, splits), self.grid)
-        return counts, sizes_of(self.call, tf.reduce_sum(counts, 1))
+        return counts, row_sizes(self.call, tf.reduce_sum(counts, 1))
 
     def sparse(self, values: tf.Tensor, splits: tf.Tensor, at: int) -> list[Value]:
         """Indices [k, 2], values [k] and the shape (m, most) of each row."""
@@ -301,13 +287,12 @@ class _Vectors:
         examples = tf.repeat(tf.range(tf.size(counts)), tf.reshape(counts, [-1]))
         columns = tf.range(tf.shape(values)[0]) - tf.gather(splits, examples)
         indices = tf.cast(tf.stack([examples % self.m, columns], 1), tf.int64)
-        most = sizes_of(call, _largest(counts))
-        elements = packed(call, values, [size], at)
-        return [packed(call, indices, [size], at), elements, _shape(call, [self.m, most])]
+        most = row_sizes(call, _largest(counts))
+        elements = from_packed(call, values, [size], at)
+        return [from_packed(call, indices, [size], at), elements, _shape(call, [self.m, most])]
 
     def of_own_length(self, values: tf.Tensor, splits: tf.Tensor, feature: Dense, at: int) -> Value:
         """[m, longest of the row, ...], with the default behind the others."""
-        del at
         call = self.call
         padded, lengths = _to_longest(call, values, splits, feature)  # [n * m, most, ...]
         tail = tf.concat([self.grid, tf.shape(padded)[1:]], 0)
@@ -315,7 +300,7 @@ class _Vectors:
         wide.set_shape([call.loop.static_length, None, None, *feature.shape[1:]])
         if isinstance(self.m, int):
             wide.set_shape([None, self.m, None, *feature.shape[1:]])
-        most = sizes_of(call, _largest(tf.reshape(lengths, self.grid)))
+        most = row_sizes(call, _largest(tf.reshape(lengths, self.grid)))
         sizes = [self.m, most]
         return from_padded(call, masked(wide, sizes), sizes, is_clean=True)
 
@@ -324,7 +309,7 @@ class _Vectors:
         counts, size = self._counts(splits)
         own = tf.pad(tf.cumsum(counts, 1), [[0, 0], [1, 0]])
         own.set_shape([self.call.loop.static_length, None])
-        return [packed(self.call, values, [size], at), Value.stacked(tf.cast(own, dtype))]
+        return [from_packed(self.call, values, [size], at), Value.stacked(tf.cast(own, dtype))]
 
 
 class _OwnVectors:
@@ -336,18 +321,18 @@ class _OwnVectors:
     def fixed(self, tensor: tf.Tensor, shape: Sequence[int | None], at: int) -> Value:
         """[m_i, ...] of each row."""
         tensor.set_shape([None, *shape])
-        return packed(self.call, tensor, [self.m], at)
+        return from_packed(self.call, tensor, [self.m], at)
 
     def _sum(self, counts: tf.Tensor) -> RowSizes:
         """The number of values of each row, from the numbers of each example."""
         n = self.call.loop.length
-        return sizes_of(self.call, tf.math.unsorted_segment_sum(counts, self.m.rows, n))
+        return row_sizes(self.call, tf.math.unsorted_segment_sum(counts, self.m.rows, n))
 
     def _most(self, counts: tf.Tensor) -> RowSizes:
         """The number of values of the longest example in each row."""
         n = self.call.loop.length
         found = tf.math.unsorted_segment_max(counts, self.m.rows, n)
-        return sizes_of(self.call, tf.maximum(found, 0))
+        return row_sizes(self.call, tf.maximum(found, 0))
 
     def sparse(self, values: tf.Tensor, splits: tf.Tensor, at: int) -> list[Value]:
         """Indices [k, 2], values [k] and the shape (m_i, most) of each row."""
@@ -358,12 +343,15 @@ class _OwnVectors:
         columns = tf.range(tf.shape(values)[0]) - tf.gather(splits, examples)
         examples -= tf.gather(m.starts, tf.gather(m.rows, examples))
         indices = tf.cast(tf.stack([examples, columns], 1), tf.int64)
-        elements = packed(call, values, [size], at)
-        return [packed(call, indices, [size], at), elements, _shape(call, [m, self._most(counts)])]
+        elements = from_packed(call, values, [size], at)
+        return [
+            from_packed(call, indices, [size], at),
+            elements,
+            _shape(call, [m, self._most(counts)]),
+        ]
 
     def of_own_length(self, values: tf.Tensor, splits: tf.Tensor, feature: Dense, at: int) -> Value:
         """[m_i, longest of the row, ...], with the default behind the others."""
-        del at
         call = self.call
         found, lengths = _to_longest(call, values, splits, feature)
         wide = pad(found, [self.m])
@@ -376,8 +364,8 @@ class _OwnVectors:
         size, more = self._sum(differences(self.call, splits)), size_plus(self.m, 1)
         own = tf.gather(splits, tf.range(tf.size(more.rows)) - more.rows)
         own -= tf.gather(splits, tf.gather(self.m.starts, more.rows))
-        splits_of_rows = packed(self.call, tf.cast(own, dtype), [more], at)
-        return [packed(self.call, values, [size], at), splits_of_rows]
+        splits_of_rows = from_packed(self.call, tf.cast(own, dtype), [more], at)
+        return [from_packed(self.call, values, [size], at), splits_of_rows]
 
 
 def _largest(counts: tf.Tensor) -> tf.Tensor:

@@ -23,54 +23,28 @@ from tf_pfor.layouts import row_kernels
 from tf_pfor.layouts.ragged import Ragged
 from tf_pfor.layouts.ragged_rules import BY_KERNEL, ragged_rule, source
 
+_JPEG = "channels ratio fancy_upscaling try_recover_truncated acceptable_fraction dct_method"
 _ATTRS = {
-    "DecodeAndCropJpeg": (
-        "channels",
-        "ratio",
-        "fancy_upscaling",
-        "try_recover_truncated",
-        "acceptable_fraction",
-        "dct_method",
-    ),
-    "DecodeBmp": ("channels",),
-    "DecodeGif": (),
-    "DecodeImage": ("channels", "dtype", "expand_animations"),
-    "DecodeJpeg": (
-        "channels",
-        "ratio",
-        "fancy_upscaling",
-        "try_recover_truncated",
-        "acceptable_fraction",
-        "dct_method",
-    ),
-    "DecodePng": ("channels", "dtype"),
-    "DecodeWav": ("desired_channels", "desired_samples"),
-    "DecodeWebP": ("channels", "dtype"),
-    "EncodeJpeg": (
-        "format",
-        "quality",
-        "progressive",
-        "optimize_size",
-        "chroma_downsampling",
-        "density_unit",
-        "x_density",
-        "y_density",
-        "xmp_metadata",
-    ),
-    "EncodeJpegVariableQuality": (),
-    "EncodePng": ("compression",),
-    "EncodeWav": (),
-    "ExtractJpegShape": ("output_type",),
-    "MatchingFiles": (),
-    "ParseTensor": ("out_type",),
-    "ReadFile": (),
-    "SerializeTensor": (),
-    "StatelessSampleDistortedBoundingBox": (
-        "aspect_ratio_range",
-        "area_range",
-        "max_attempts",
-        "use_image_if_no_bounding_boxes",
-    ),
+    "DecodeAndCropJpeg": _JPEG,
+    "DecodeBmp": "channels",
+    "DecodeGif": "",
+    "DecodeImage": "channels dtype expand_animations",
+    "DecodeJpeg": _JPEG,
+    "DecodePng": "channels dtype",
+    "DecodeWav": "desired_channels desired_samples",
+    "DecodeWebP": "channels dtype",
+    "EncodeJpeg": "format quality progressive optimize_size chroma_downsampling density_unit "
+    "x_density y_density xmp_metadata",
+    "EncodeJpegVariableQuality": "",
+    "EncodePng": "compression",
+    "EncodeWav": "",
+    "ExtractJpegShape": "output_type",
+    "MatchingFiles": "",
+    "ParseTensor": "out_type",
+    "ReadFile": "",
+    "SerializeTensor": "",
+    "StatelessSampleDistortedBoundingBox": "aspect_ratio_range area_range max_attempts "
+    "use_image_if_no_bounding_boxes",
 }
 
 

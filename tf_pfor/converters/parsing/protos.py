@@ -10,11 +10,12 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.converters.math._families import native_batch, table
-from tf_pfor.converters.parsing._batches import need_packed
+from tf_pfor.converters.ragged._entries import require_packed
+from tf_pfor.converters.ragged._forms import row_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
-from tf_pfor.layouts.ragged import Ragged, RowSizes, same_sizes
+from tf_pfor.layouts.ragged import Ragged, same_sizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 _ENCODED = ("field_names", "message_type", "descriptor_source")
@@ -25,7 +26,7 @@ native_batch(table("EncodeProto", *_ENCODED))
 @source("DecodeProtoV2")
 def decode(call: Call, bytes: Value) -> Any:
     """One decoding of all texts: a field of a row has as many places as it fills, one at least."""
-    need_packed(call)
+    require_packed(call)
     inner = bytes.inner_shape
     if not is_static(inner):
         raise CannotVectorize("the shape of its texts is not known before running")
@@ -35,8 +36,7 @@ def decode(call: Call, bytes: Value) -> Any:
         filled = sizes[..., k]  # of one text
         axes = list(range(1, len(inner) + 1))
         longest = tf.maximum(tf.reduce_max(filled, axes), 1) if axes else tf.maximum(filled, 1)
-        longest.set_shape([call.loop.static_length])
-        made.append(Ragged.from_padded(field, [*inner, RowSizes.of(longest)], output))
+        made.append(Ragged.from_padded(field, [*inner, row_sizes(call, longest)], output))
     return made
 
 

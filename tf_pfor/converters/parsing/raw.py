@@ -11,36 +11,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.converters.parsing._batches import (
-    need_packed,
-    packed,
-    sizes_of,
-)
-from tf_pfor.converters.ragged._forms import after_check, from_packed
+from tf_pfor.converters.ragged._entries import require_packed
+from tf_pfor.converters.ragged._forms import after_check, from_packed, row_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
-from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, product
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged
-from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
 @RegisterPFor("DecodePaddedRaw", ("input_bytes",), attrs=("out_type", "little_endian"))
 def decode_padded_raw(call: Call, input_bytes: Value, fixed_length: Value) -> Any:
     """One length, to which strings are cut or padded: any shape of strings."""
-    del fixed_length
     return call.rebuild(input_bytes=input_bytes.tensor)
-
-
-@ragged_rule("DecodePaddedRaw")
-def decode_padded_raw_of_ragged(call: Call, input_bytes: Value, fixed_length: Value) -> Any:
-    """The strings, as many as each row has."""
-    if fixed_length.is_stacked or not isinstance(input_bytes, Ragged):
-        raise CannotVectorize("the length differs between iterations")
-    need_packed(call)
-    return from_packed(call, call.rebuild(input_bytes=input_bytes.tensor), input_bytes.sizes)
 
 
 @RegisterPFor("DecodeRaw", ("bytes",), attrs=("out_type", "little_endian"))
@@ -50,7 +33,7 @@ def decode_raw(call: Call, bytes: Value) -> Any:
     shape = call.output_shape()
     if shape is not None and None not in shape:  # by set_shape
         return _of_one_length(call, bytes, shape)
-    need_packed(call)
+    require_packed(call)
     lead = inner_dims(call, bytes)
     flat = fold(call, bytes, rank)
     width = call.output_dtype().size
@@ -64,7 +47,7 @@ def decode_raw(call: Call, bytes: Value) -> Any:
             own = _equal_in_rows(call, own, lead)
         with tf.control_dependencies([own]):
             numbers = call.rebuild(bytes=tf.strings.reduce_join(flat))
-        return packed(call, numbers, [*lead, sizes_of(call, own)], 0)
+        return from_packed(call, numbers, [*lead, row_sizes(call, own)], 0)
 
 
 def _equal_in_rows(call: Call, counts: tf.Tensor, lead: list[Dim]) -> tf.Tensor:

@@ -18,16 +18,14 @@ from tf_pfor.converters.parsing._batches import (
     keys,
     listed,
     names_of,
-    need_packed,
     nothing,
-    packed,
     same_for_all,
     sizes_between,
-    sizes_of,
     strings,
 )
 from tf_pfor.converters.parsing._features import ragged_vector, sparse_vector
-from tf_pfor.converters.ragged._forms import from_padded
+from tf_pfor.converters.ragged._entries import require_packed
+from tf_pfor.converters.ragged._forms import from_packed, from_padded, row_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
@@ -71,31 +69,15 @@ class Parsed:
 
 
 _V2 = (
-    "Ncontext_sparse",
-    "context_sparse_types",
-    "context_ragged_value_types",
-    "context_ragged_split_types",
-    "Tcontext_dense",
-    "context_dense_shapes",
-    "Nfeature_list_sparse",
-    "Nfeature_list_dense",
-    "feature_list_dense_types",
-    "feature_list_sparse_types",
-    "feature_list_ragged_value_types",
-    "feature_list_ragged_split_types",
-    "feature_list_dense_shapes",
+    "Ncontext_sparse context_sparse_types context_ragged_value_types "
+    "context_ragged_split_types Tcontext_dense context_dense_shapes Nfeature_list_sparse "
+    "Nfeature_list_dense feature_list_dense_types feature_list_sparse_types "
+    "feature_list_ragged_value_types feature_list_ragged_split_types feature_list_dense_shapes"
 )
 _V1 = (
-    "Ncontext_sparse",
-    "Ncontext_dense",
-    "Nfeature_list_sparse",
-    "Nfeature_list_dense",
-    "context_sparse_types",
-    "Tcontext_dense",
-    "feature_list_dense_types",
-    "context_dense_shapes",
-    "feature_list_sparse_types",
-    "feature_list_dense_shapes",
+    "Ncontext_sparse Ncontext_dense Nfeature_list_sparse Nfeature_list_dense "
+    "context_sparse_types Tcontext_dense feature_list_dense_types context_dense_shapes "
+    "feature_list_sparse_types feature_list_dense_shapes"
 )
 _KEYS = (
     "context_sparse_keys",
@@ -124,8 +106,7 @@ def parse_sequence_examples_v2(call: Call, serialized: Value, *_: object) -> Any
         )
         for name in ("context", "feature_list")
     ]
-    may_miss = call.inputs["feature_list_dense_missing_assumed_empty"]
-    assert isinstance(may_miss, Value)
+    may_miss = call.value("feature_list_dense_missing_assumed_empty")
     values = _converted(call, serialized, parts, may_miss.tensor)
     return [v for column in values for v in column]
 
@@ -167,7 +148,7 @@ def _converted(
         raise CannotVectorize("each iteration has a vector of examples")
     context, lists = parts
     if context.own_lengths or lists.own_lengths or lists.dense_keys:
-        need_packed(call)
+        require_packed(call)
     names = names_of(call, "debug_name", [call.loop.length])
     n_ragged = len(context.ragged), len(lists.ragged)
     with call.emit.as_default():
@@ -273,7 +254,7 @@ def _of_no_examples(attrs: dict[str, Any], dense_types: Sequence[tf.DType]) -> l
 
 def _dense_list(call: Call, padded: tf.Tensor, lengths: tf.Tensor) -> list[Value]:
     """[steps, ...] of each row, and how many steps it has."""
-    size = sizes_of(call, tf.cast(lengths, tf.int32))
+    size = row_sizes(call, tf.cast(lengths, tf.int32))
     return [
         from_padded(call, masked(padded, [size]), [size], is_clean=True),
         Value.stacked(lengths),
@@ -304,10 +285,10 @@ def _sparse_list(call: Call, values: tf.Tensor, steps: tf.Tensor, inside: tf.Ten
     indices = tf.cast(tf.stack([step - first, column], 1), tf.int64)
     n = call.loop.length
     largest = tf.math.unsorted_segment_max(counts, size.rows, n)
-    most = sizes_of(call, tf.maximum(largest, 0))
+    most = row_sizes(call, tf.maximum(largest, 0))
     return [
-        packed(call, indices, [total], 0),
-        packed(call, values, [total], 0),
+        from_packed(call, indices, [total], 0),
+        from_packed(call, values, [total], 0),
         shape_value(call.emit, [size, most], tf.int64),
     ]
 
@@ -317,12 +298,12 @@ def _ragged_list(
 ) -> list[Value]:
     """Values of each row, no splits of examples, and where steps begin, [steps + 1]."""
     size, _, total = _steps(call, steps, inside)
-    more = sizes_of(call, size.tensor + 1)
+    more = row_sizes(call, size.tensor + 1)
     rows = more.rows
     places = tf.range(tf.shape(rows)[0]) - rows  # the last split of a row is the next's first
     own = tf.gather(inside, places) - tf.gather(tf.gather(inside, steps), rows)
     return [
-        packed(call, values, [total], 0),
+        from_packed(call, values, [total], 0),
         nothing(call, dtype),
-        packed(call, tf.cast(own, dtype), [more], 0),
+        from_packed(call, tf.cast(own, dtype), [more], 0),
     ]

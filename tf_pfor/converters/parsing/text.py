@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tf_pfor.converters.parsing._batches import need_packed, packed, same_for_all
 from tf_pfor.core.call import Call
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged
-from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
 @RegisterPFor(
@@ -20,13 +17,3 @@ from tf_pfor.layouts.ragged_rules import ragged_rule
 def decode_csv(call: Call, records: Value, *_: object) -> Any:
     """Lines of any shape: each column has that shape."""
     return call.rebuild(records=records.tensor)
-
-
-@ragged_rule("DecodeCSV")
-def decode_csv_of_ragged(call: Call, records: Ragged, *_: object) -> Any:
-    """The lines, as many as each row has."""
-    same_for_all(call, "record_defaults")
-    need_packed(call)
-    made = call.rebuild(records=records.tensor)
-    columns = made if isinstance(made, list) else [made]
-    return [packed(call, x, records.sizes, k) for k, x in enumerate(columns)]

@@ -6,44 +6,21 @@ row, its result is ragged again. What TensorFlow calls ragged in the body, ops o
 splits, does not belong here: that is `converters/sparse`.
 """
 
-from tf_pfor.converters.ragged import (
-    blocks,
-    convolutions,
-    elementwise,
-    gather,
-    image,
-    linalg,
-    lists,
-    moves,
-    numbers,
-    padding,
-    products,
-    reductions,
-    scatter,
-    sets,
-    shapes,
-    sized_slices,
-    slices,
-    suppression,
-)
-
-__all__ = [
-    "blocks",
-    "convolutions",
-    "elementwise",
-    "gather",
-    "image",
-    "linalg",
-    "lists",
-    "moves",
-    "numbers",
-    "padding",
-    "products",
-    "reductions",
-    "scatter",
-    "sets",
-    "shapes",
-    "sized_slices",
-    "slices",
-    "suppression",
-]
+from tf_pfor.converters.ragged import blocks as blocks
+from tf_pfor.converters.ragged import convolutions as convolutions
+from tf_pfor.converters.ragged import elementwise as elementwise
+from tf_pfor.converters.ragged import gather as gather
+from tf_pfor.converters.ragged import image as image
+from tf_pfor.converters.ragged import linalg as linalg
+from tf_pfor.converters.ragged import lists as lists
+from tf_pfor.converters.ragged import moves as moves
+from tf_pfor.converters.ragged import numbers as numbers
+from tf_pfor.converters.ragged import padding as padding
+from tf_pfor.converters.ragged import products as products
+from tf_pfor.converters.ragged import reductions as reductions
+from tf_pfor.converters.ragged import scatter as scatter
+from tf_pfor.converters.ragged import sets as sets
+from tf_pfor.converters.ragged import shapes as shapes
+from tf_pfor.converters.ragged import sized_slices as sized_slices
+from tf_pfor.converters.ragged import slices as slices
+from tf_pfor.converters.ragged import suppression as suppression

@@ -16,7 +16,13 @@ import tensorflow as tf
 
 from tf_pfor.converters.arrays._indexing import row_numbers, with_row
 from tf_pfor.converters.math import _families
-from tf_pfor.converters.ragged._forms import after_check, row_ids, uses_packed
+from tf_pfor.converters.ragged._forms import (
+    after_check,
+    all_from_packed,
+    from_packed,
+    row_ids,
+    uses_packed,
+)
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
@@ -144,11 +150,35 @@ class Entries:
     def back(self, tensor: tf.Tensor, index: int) -> Value:
         """An output [total, ...] with as many entries as these have."""
         if isinstance(self.sizes[0], RowSizes):
-            return Ragged.packed(tensor, self.sizes, self.call.op.outputs[index])
+            return from_packed(self.call, tensor, self.sizes, index)
         first = self._first
         if not first.is_stacked:
             first = Value.stacked(self.call.stacked(first)).with_inner_shape(first.inner_shape)
         return unfold(self.call, tensor, first, inner_shape=self.call.output_shape(index))
+
+
+def for_all_rows(
+    call: Call, *names: str, shapes: str = "", may_be_equal: bool = False
+) -> tuple[list[Entries], dict[str, Any]]:
+    """Inputs of the op for all rows: the row in front of indices, n in front of shapes.
+
+    Args:
+      call: the call.
+      names: names of inputs that have an entry each, indices first, with spaces between.
+      shapes: names of shapes that all rows share, with spaces between.
+      may_be_equal: as for ``Entries``.
+
+    Returns:
+      The entries of each of ``names``, and the inputs by name.
+    """
+    changes: dict[str, Any] = {name: with_n(call, call.value(name)) for name in shapes.split()}
+    found: list[Entries] = []
+    for first, *others in map(str.split, names):
+        values = map(call.value, [first, *others])
+        entries = Entries(call, *values, may_be_equal=may_be_equal)
+        changes |= {first: entries.places, **dict(zip(others, entries.flat[1:]))}
+        found.append(entries)
+    return found, changes
 
 
 def with_n(call: Call, shape: Value) -> tf.Tensor:
@@ -158,8 +188,7 @@ def with_n(call: Call, shape: Value) -> tf.Tensor:
     shared(shape, name)
     if call.inputs[name] is shape:
         return _families.with_n(call, shape, name)
-    head = call.emit("Cast", call.emit.shape_vector([call.loop.length]), DstT=shape.dtype)
-    return call.emit("ConcatV2", [head, shape.tensor], 0)
+    return _families.behind_n(call, shape.tensor)
 
 
 def room_of(call: Call, shape: Value) -> tf.Tensor:
@@ -201,15 +230,15 @@ def by_row(
       outputs: the outputs of the op, beginning with output number ``first``.
       first: see above.
     """
-    sizes = sizes_by(call, rows)
-    return [
-        Ragged.packed(tensor, [sizes], call.op.outputs[first + i])
-        for i, tensor in enumerate(outputs)
-    ]
+    return all_from_packed(call, outputs, [sizes_by(call, rows)], first)
 
 
 def sparse_results(
-    call: Call, indices: tf.Tensor, values: tf.Tensor, width: int | None = None
+    call: Call,
+    indices: tf.Tensor,
+    values: tf.Tensor,
+    shape: tf.Tensor | None = None,
+    width: int | None = None,
 ) -> list[Value]:
     """Indices with the row in front, and values, as indices and values of each row.
 
@@ -217,13 +246,15 @@ def sparse_results(
       call: the call.
       indices: [total, 1 + m].
       values: [total].
+      shape: [1 + m], with n in front: its rest is the third result.
       width: m, where it is known.
     """
     indices.set_shape([None, None])
     values.set_shape([None])
     own = indices[:, 1:]
     own.set_shape([None, width])
-    return by_row(call, indices[:, 0], [own, values])
+    made = by_row(call, indices[:, 0], [own, values])
+    return made if shape is None else [*made, Value.unstacked(shape[1:])]
 
 
 def own_ends(call: Call, rows: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
@@ -257,6 +288,10 @@ class FirstAxis:
         rows = tf.expand_dims(entries.rows, 1)
         moved = tf.where(is_in, first + rows * self.size, self.total)
         return tf.concat([moved, behind], 1)
+
+    def shapes(self, last: tf.Tensor) -> Value:
+        """[n, 2]: the shape of each row's matrix, whose last size differs."""
+        return Value.stacked(tf.stack([tf.fill(tf.shape(last), self.size), last], 1))
 
     def split(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The row of each index [total, m], and the index in that row."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -22,6 +22,7 @@ from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, same_sizes
 from tf_pfor.layouts.ragged_parts import packed_to, row_counts
 from tf_pfor.layouts.row_sizes import dim
 
+V = TypeVar("V", bound=Value)
 SET = "places that are set"
 """In ``RowSizes.shared``: for places in rows, [total, axes], the same with the row in front."""
 
@@ -124,7 +125,7 @@ def with_sizes(call: Call, *places: tuple[Value, int]) -> list[tuple[Value, int]
     ]
 
 
-def agreed(call: Call, *places: tuple[Value, int]) -> list[Value]:
+def agreed(call: Call, *places: tuple[V, int]) -> list[V]:
     """Values whose sizes along an axis of each must be equal, after a check where nothing says so.
 
     Args:
@@ -138,10 +139,8 @@ def agreed(call: Call, *places: tuple[Value, int]) -> list[Value]:
             broadcast_size(sizes, places[0][1])
         return [v for v, _ in places]
     common = _common(call, [*known.values()], places[0][1], broadcasts=False)
-    found: list[Value] = []
-    for value, axis in places:
-        assert isinstance(value, Ragged)
-        found.append(_with_size(value, axis, common))
+    rows: list[tuple[Any, int]] = [*places]
+    found: list[Any] = [_with_size(value, axis, common) for value, axis in rows]
     return found
 
 
@@ -231,6 +230,15 @@ def sizes_from(call: Call, shape: RowShape) -> list[Any]:
     return found
 
 
+def known_sizes(shape: Value) -> list[Any]:
+    """The numbers of a shape, or of a part of one, some of which are sizes of the row."""
+    if isinstance(shape, RowShape):
+        return [*shape.sizes]
+    if shape.constant is None:
+        raise CannotVectorize("a part of the shape is not known")
+    return [int(s) for s in shape.constant.reshape([-1])]
+
+
 def with_room(tensor: tf.Tensor, axis: int, least: Dim) -> tf.Tensor:
     """``tensor`` with zeros behind it, so that an axis has so many elements at least."""
     rank, room = tensor.shape.rank, dim(tensor, axis)
@@ -303,6 +311,12 @@ def row_ids(sizes: Sequence[Size]) -> tf.Tensor:
         return sizes[0].rows
     counts = row_counts(sizes)
     return tf.repeat(tf.range(tf.shape(counts)[0]), counts)
+
+
+def row_sizes(call: Call, tensor: tf.Tensor, most: int | None = None) -> RowSizes:
+    """Numbers int32 [n] as the sizes of the rows."""
+    tensor.set_shape([call.loop.static_length])
+    return RowSizes.of(tensor, most)
 
 
 def row_starts(sizes: Sequence[Size]) -> tf.Tensor:
@@ -426,9 +440,32 @@ def from_padded(
     return Ragged.from_padded(tensor, sizes, origin, is_clean=is_clean, is_tame=is_tame)
 
 
-def from_packed(call: Call, tensor: tf.Tensor, sizes: Sequence[Size]) -> Value:
-    """A ragged result from its packed form."""
-    return Ragged.packed(tensor, sizes, call.op.outputs[0])
+def from_packed(
+    call: Call,
+    tensor: tf.Tensor,
+    sizes: Sequence[Size],
+    output: int = 0,
+    rest: Sequence[Any] | None = None,
+) -> Ragged:
+    """A ragged result from its packed form: the first output, or the output of a number.
+
+    Args:
+      call: the call.
+      tensor: [total, ...].
+      sizes: the sizes of the rows, up to the last one that differs.
+      output: the number of the output.
+      rest: the sizes behind, where the tensor does not know them.
+    """
+    if rest is not None:
+        tensor.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
+    return Ragged.packed(tensor, sizes, call.op.outputs[output])
+
+
+def all_from_packed(
+    call: Call, tensors: Iterable[tf.Tensor], sizes: Sequence[Size], first: int = 0
+) -> list[Value]:
+    """Ragged results of the same sizes, from output number ``first`` on."""
+    return [from_packed(call, t, sizes, first + k) for k, t in enumerate(tensors)]
 
 
 def constant_axes(call: Call, name: str, rank: int) -> list[int]:
@@ -495,8 +532,7 @@ def of_elements(call: Call, made: tf.Tensor, sizes: Sequence[Any]) -> Value:
         return call.like(tf.reshape(made, tf.stack([call.loop.length, *sizes])))
     rest = sizes[last + 1 :]
     made = tf.reshape(made, tf.stack([-1, *rest]))
-    made.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
-    return from_packed(call, made, sizes[: last + 1])
+    return from_packed(call, made, sizes[: last + 1], rest=rest)
 
 
 def zeros_of(call: Call, sizes: Sequence[Any], dtype: tf.DType) -> Value:
@@ -530,8 +566,6 @@ def gradient_of(call: Call, rule: Callable[[Value], Value], input: Value, upstre
     if isinstance(made, Ragged) and isinstance(upstream, Ragged):
         for axis in range(max(made.n_leading, upstream.n_leading)):
             made, upstream = agreed(call, (made, axis), (upstream, axis))
-            assert isinstance(made, Ragged)
-            assert isinstance(upstream, Ragged)
         parts = of_equal_room([made.in_any_rows, upstream.in_rows], made.sizes)
     else:
         parts = [call.stacked(made), call.stacked(upstream)]

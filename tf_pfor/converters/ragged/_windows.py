@@ -141,11 +141,7 @@ def packed_range(
         flat, begins = in_one(whole)
         return ranges(flat, begins if start is None else begins + start, lengths.tensor)
     shape = tf.shape(whole)
-    if is_stacked:
-        rest = whole.shape[2:]
-        flat = tf.reshape(whole, tf.concat([shape[:1] * shape[1], shape[2:]], 0))
-        flat.set_shape([None, *rest])
-        whole = flat
+    whole = packed_to(whole, 1) if is_stacked else whole
     rows = lengths.rows
     at = tf.range(tf.shape(rows)[0]) - tf.gather(lengths.starts, rows)
     at = at * stride if stride != 1 else at
@@ -165,9 +161,7 @@ def packed_window(
     """The elements of ranges of several axes, one row behind the other: one gather."""
     count, lead = len(sizes), int(is_stacked)
     shape = tf.shape(whole)
-    all_places = tf.reduce_prod(shape[: count + lead], keepdims=True)
-    flat = tf.reshape(whole, tf.concat([all_places, shape[count + lead :]], 0))
-    flat.set_shape([None, *whole.shape[count + lead :]])
+    flat = packed_to(whole, count + lead - 1)
     rows = row_ids(sizes)
     left = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts(sizes), rows)  # in the row
     place = 0

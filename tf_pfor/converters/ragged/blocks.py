@@ -11,11 +11,13 @@ import tensorflow as tf
 from tf_pfor.converters.ragged._forms import (
     after_check,
     agreed,
+    all_from_packed,
     behind,
     from_packed,
     from_padded,
     of_equal_room,
     rank_of,
+    row_sizes,
     size_at,
     unified,
     uses_packed,
@@ -36,11 +38,10 @@ from tf_pfor.layouts.ragged import (
     shape_value,
     size_value,
 )
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
-@ragged_rule("OneHot")
-@source("OneHot")
+@ragged_rule("OneHot", is_source=True)
 def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value: Value) -> Any:
     """Packed where the new axis is behind those that differ; else padded, and as deep as any."""
     rank = rank_of(indices)
@@ -68,15 +69,13 @@ def _own_depth(call: Call, indices: Value, depth: Value) -> RowSizes:
             return size
     text = "the depth is negative in some iterations. They are"
     own = after_check(call, own >= 0, text, [own], own)
-    own.set_shape([call.loop.static_length])
-    return RowSizes.of(own)
+    return row_sizes(call, own)
 
 
 @ragged_rule("SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits")
 def cross_entropy(call: Call, features: Value, labels: Value) -> Any:
     """Packed: one loss for each element."""
-    both = isinstance(features, Ragged) and isinstance(labels, Ragged)
-    if not both:
+    if not isinstance(features, Ragged) or not isinstance(labels, Ragged):
         raise CannotVectorize("the logits or the labels have one shape in all iterations")
     logits, targets = _of_same_sizes(call, features, labels)
     if logits.n_leading != 1:
@@ -98,17 +97,12 @@ def _padded_cross_entropy(call: Call, logits: Ragged, targets: Ragged) -> list[V
     return [from_padded(call, t, logits.sizes, is_tame=True) for t in wide]
 
 
-def _of_same_sizes(call: Call, a: Value, b: Value) -> tuple[Ragged, Ragged]:
+def _of_same_sizes(call: Call, a: Ragged, b: Ragged) -> tuple[Ragged, Ragged]:
     """Two values of one axis that differs, after a check that they agree in it."""
-    assert isinstance(a, Ragged)
-    assert isinstance(b, Ragged)
     if not same_sizes(a.sizes, b.sizes):
         if a.n_leading != 1 or b.n_leading != 1:
             raise CannotVectorize("sizes that differ between iterations are not known to agree")
-        first, second = agreed(call, (a, 0), (b, 0))
-        assert isinstance(first, Ragged)
-        assert isinstance(second, Ragged)
-        return first, second
+        a, b = agreed(call, (a, 0), (b, 0))
     return a, b
 
 
@@ -125,8 +119,7 @@ def split(call: Call, *_: Value) -> Any:
 
 def _packed(call: Call, sizes: Sequence[Size], **inputs: Any) -> list[Value]:
     """The results of the op on packed forms of rows of these sizes."""
-    made = call.rebuild(**inputs)
-    return [Ragged.packed(t, sizes, o) for t, o in zip(made, call.op.outputs)]
+    return all_from_packed(call, call.rebuild(**inputs), sizes)
 
 
 @ragged_rule("Unpack", of_shapes=True)
@@ -192,39 +185,45 @@ def _size_of(value: Value) -> Any:
     return tf.cast(value.tensor, tf.int32)
 
 
-@ragged_rule("TopKV2")
+@ragged_rule("TopKV2", is_source=True)
 def top_k(call: Call, input: Value, k: Value) -> Any:
-    """The largest along the last axis; all of them for a sort. What is padding is smallest."""
-    if not isinstance(input, Ragged) or input.n_leading != rank_of(input):
-        if not isinstance(input, Ragged) or k.is_stacked or not uses_packed(call):
-            raise CannotVectorize("how many are taken differs between iterations")
+    """The largest along the last axis; all of them for a sort. What is padding is smallest.
+
+    Where ``k`` differs per row all are sorted, and the first ones taken.
+    """
+    is_ragged = isinstance(input, Ragged)
+    *leading, size = [size_at(input, axis) for axis in range(rank_of(input))]
+    if is_ragged and not isinstance(size, RowSizes) and not k.is_stacked and uses_packed(call):
         return _packed(call, input.sizes, input=input.tensor)
-    size = input.sizes[-1]
-    assert isinstance(size, RowSizes)
-    worst = lowest(input.dtype)
-    x = masked(input.in_rows, input.sizes, worst)
+    if isinstance(size, RowSizes) is not is_ragged or not (is_ragged or k.is_stacked):
+        raise CannotVectorize("how many are taken differs between iterations")
+    if None in (*leading, size):
+        raise CannotVectorize("the size of an axis is not known before running")
+    if isinstance(input, Ragged):
+        x = masked(input.in_rows, input.sizes, lowest(input.dtype))
+        room: Any = tf.shape(x)[-1]
+    else:
+        x, room = call.stacked(input), np.asarray(size, np.int32)
     if isinstance(k, RowSize) and k.size is size:
-        made = call.rebuild(input=x, k=tf.shape(x)[-1])
-        return [from_padded(call, t, input.sizes) for t in made]
+        return [from_padded(call, t, [*leading, size]) for t in call.rebuild(input=x, k=room)]
     count = call.maybe_constant("k")
     if not uses_packed(call):
         raise CannotVectorize(
             "a row may be shorter than what is taken, which cannot be checked under jit_compile, "
             "or in another map: take the first ones of tf.sort(x)"
         )
+    limit = size.tensor if isinstance(size, RowSizes) else size
     if count is None:
         own = _number(call, k)
         text = "as many are taken as there are not in some iterations. These, and sizes, are"
-        is_right = (own >= 0) & (own <= size.tensor)
-        own = after_check(call, is_right, text, [own, size.tensor], own)
-        own.set_shape([call.loop.static_length])
-        made = call.rebuild(input=x, k=tf.shape(x)[-1])
-        return [from_padded(call, t, [*input.sizes[:-1], RowSizes.of(own)]) for t in made]
+        own = after_check(call, (own >= 0) & (own <= limit), text, [own, limit], own)
+        left = row_sizes(call, own, size if isinstance(size, int) else None)
+        return [from_padded(call, t, [*leading, left]) for t in call.rebuild(input=x, k=room)]
     text = f"some iterations have less than {int(count)} elements. The sizes"
-    x = after_check(call, size.tensor >= int(count), text, [size.tensor], x)
+    x = after_check(call, limit >= int(count), text, [limit], x)
     x = with_room(x, rank_of(input), int(count))  # if there are no rows
     made = call.rebuild(input=x, k=np.int32(count))
-    return [from_padded(call, t, [*input.sizes[:-1], int(count)]) for t in made]
+    return [from_padded(call, t, [*leading, int(count)]) for t in made]
 
 
 def _number(call: Call, value: Value) -> tf.Tensor:

@@ -18,6 +18,7 @@ from tf_pfor.converters.ragged._forms import (
     from_padded,
     gradient_of,
     rank_of,
+    row_sizes,
     size_at,
     uses_packed,
     with_room,
@@ -95,7 +96,6 @@ def input_gradient(call: Call, input_sizes: Value, filter: Value, out_backprop: 
 @ragged_rule("Conv2DBackpropFilter DepthwiseConv2dNativeBackpropFilter")
 def filter_gradient(call: Call, input: Value, filter_sizes: Value, out_backprop: Value) -> Any:
     """[n, kh, kw, c, c']: what each tap has seen, by what flows back to it."""
-    del filter_sizes
     filter = zeros_of(call, call.constant("filter_sizes").tolist(), out_backprop.dtype)
     return gradient_of(call, lambda x: convolution(call, input, x), filter, out_backprop)
 
@@ -136,7 +136,6 @@ def average_pool_gradient(call: Call, orig_input_shape: Value, grad: Value) -> A
 @ragged_rule("MaxPoolGrad")
 def max_pool_gradient(call: Call, orig_input: Value, orig_output: Value, grad: Value) -> Any:
     """Gradients of the elements that are the maximum of a window."""
-    del orig_output
     return gradient_of(call, lambda x: max_pool(call, x), orig_input, grad)
 
 
@@ -323,7 +322,6 @@ class _Windows:
 
 def _sequence(call: Call, input: Value, block_shape: Value, ends: Value) -> Any:
     """Batch and steps of a row, how many parts they are taken into, and numbers of both ends."""
-    del block_shape
     block = call.maybe_constant("block_shape")
     if not isinstance(input, Ragged) or not uses_packed(call) or block is None or block.size != 1:
         raise CannotVectorize("blocks of several axes, or rows of several axes that differ")
@@ -332,11 +330,6 @@ def _sequence(call: Call, input: Value, block_shape: Value, ends: Value) -> Any:
     numbers = tf.cast(call.stacked(ends), tf.int32)[:, 0]
     numbers = tf.broadcast_to(numbers, [call.loop.length_tensor, 2])
     return *input.sizes, int(block[0]), numbers[:, 0], numbers[:, 1]
-
-
-def _length(call: Call, size: tf.Tensor) -> RowSizes:
-    size.set_shape([call.loop.static_length])
-    return RowSizes.of(size)
 
 
 @ragged_rule("SpaceToBatchND")
@@ -356,7 +349,7 @@ def space_to_batch(call: Call, input: Value, block_shape: Value, paddings: Value
         tf.transpose(apart, axes), tf.concat([[n, block * batch, room // block], rest], 0)
     )
     made.set_shape([None, block * batch, None, *wide.shape[3:]])
-    return from_padded(call, made, [block * batch, _length(call, total // block)], is_clean=True)
+    return from_padded(call, made, [block * batch, row_sizes(call, total // block)], is_clean=True)
 
 
 @ragged_rule("BatchToSpaceND")
@@ -376,4 +369,4 @@ def batch_to_space(call: Call, input: Value, block_shape: Value, crops: Value) -
     at = tf.minimum(tf.range(most)[None] + front[:, None], tf.maximum(room * block - 1, 0))
     made = tf.gather(wide, at, axis=2, batch_dims=1)
     made.set_shape([None, batch, None, *rows.shape[3:]])
-    return from_padded(call, made, [batch, _length(call, length)])
+    return from_padded(call, made, [batch, row_sizes(call, length)])

@@ -12,6 +12,7 @@ from tf_pfor.converters.math._broadcast import absorbed
 from tf_pfor.converters.ragged._forms import (
     after_check,
     aligned,
+    all_from_packed,
     broadcast_size,
     from_packed,
     from_padded,
@@ -113,7 +114,6 @@ def _is_number_one(value: Value) -> bool:
 @ragged_rule("AddN Betainc ClipByValue Select")
 def same_shape(call: Call, *inputs: Value) -> Any:
     """Kernels that do not broadcast: inputs are of the same sizes, or scalars if they may be."""
-    del inputs
     flat = call.flat_inputs()
     rank = max(map(rank_of, flat))
     is_scalar = [call.op_type in _OF_SCALARS and not rank_of(v) for v in flat]
@@ -221,6 +221,16 @@ def of_elements(call: Call, x: Value, number: Value | None = None) -> Any:
     if uses_packed(call):
         return from_packed(call, call.rebuild(**{name: x.tensor}), x.sizes)
     return from_padded(call, call.rebuild(**{name: x.in_rows}), x.sizes)
+
+
+@ragged_rule("DecodeCSV DecodePaddedRaw RegexFullMatch RegexReplace")
+def of_texts(call: Call, x: Value, *others: Any) -> Any:
+    """Kernels of texts alone: packed. Patterns, lengths and defaults are the same in all rows."""
+    shared = [v for other in others for v in (other if isinstance(other, list) else [other])]
+    if not isinstance(x, Ragged) or any(v.is_stacked for v in shared) or not uses_packed(call):
+        raise CannotVectorize("what is beside the texts differs between iterations")
+    made = call.rebuild(**{next(iter(call.inputs)): x.tensor})
+    return all_from_packed(call, made if isinstance(made, list) else [made], x.sizes)
 
 
 @ragged_rule("EnsureShape")

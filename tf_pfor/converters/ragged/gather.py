@@ -16,6 +16,7 @@ from tf_pfor.converters.ragged._forms import (
     constant_axes,
     from_packed,
     from_padded,
+    known_sizes,
     of_equal_room,
     padded,
     rank_of,
@@ -49,7 +50,6 @@ from tf_pfor.layouts.row_sizes import dim
 @ragged_rule("GatherV2", of_shapes=True, of_one_axis=True)
 def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
     """From a table or a tensor of the row by ragged indices; of ragged rows by indices."""
-    del axis
     if isinstance(params, RowShape):
         return _some_sizes(call, params, indices)
     if not (is_ragged(params) or is_ragged(indices)):  # the indices are sizes of rows
@@ -75,8 +75,7 @@ def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
             where = tf.stack([rows, indices.tensor], -1)
         return from_packed(call, tf.gather_nd(params.tensor, where), indices.sizes)
     assert isinstance(params, Ragged)
-    (size,) = params.sizes
-    assert isinstance(size, RowSizes)
+    size = params.size
     if isinstance(indices, Ragged):
         rows = _rows_like(indices.tensor, indices.sizes)
         places, sizes = tf.cast(indices.tensor, tf.int32), tf.gather(size.tensor, rows)
@@ -179,7 +178,6 @@ def _checked(call: Call, at: tf.Tensor, sizes: tf.Tensor, size: RowSizes) -> tf.
 @ragged_rule("ConcatV2", of_shapes=True)
 def concat(call: Call, values: list[Value], axis: Value) -> Any:
     """Along an axis that differs, or one behind these; of shapes, a shape."""
-    del axis
     if any(isinstance(v, RowShape) for v in values):
         return _joined_shapes(call, values)
     rank = rank_of(values[0])
@@ -254,36 +252,21 @@ def _as_rows(call: Call, value: Value) -> tuple[tf.Tensor, RowSizes]:
         return value.tensor, value.sizes[0]
     tensor = call.stacked(value)
     shape = tf.shape(tensor)
-    flat = tf.reshape(tensor, tf.concat([[-1], shape[2:]], 0))
-    flat.set_shape([None, *tensor.shape[2:]])
-    return flat, RowSizes.of(tf.fill([shape[0]], shape[1]), tensor.shape[1])
+    return packed_to(tensor, 1), RowSizes.of(tf.fill([shape[0]], shape[1]), tensor.shape[1])
 
 
 def _joined_shapes(call: Call, values: list[Value]) -> Any:
-    sizes: list[Any] = []
-    for value in values:
-        if isinstance(value, RowShape):
-            sizes += value.sizes
-        elif value.constant is not None:
-            sizes += [int(s) for s in value.constant.reshape([-1])]
-        else:
-            raise CannotVectorize("a part of the shape is not known")
+    sizes = [s for value in values for s in known_sizes(value)]
     return shape_value(call.emit, sizes, call.output_dtype())
 
 
 @ragged_rule("ConcatOffset", of_shapes=True)
 def concat_offset(call: Call, concat_dim: Value, shape: list[Value]) -> Any:
     """The begins of the parts of a concatenation: sums of their sizes along its axis."""
-    del concat_dim
     (at,) = call.constant("concat_dim").reshape([-1])
     found, offset = list[Any](), 0
     for value in shape:
-        if isinstance(value, RowShape):
-            sizes = value.sizes
-        elif value.constant is not None:
-            sizes = [int(s) for s in value.constant]
-        else:
-            raise CannotVectorize("a part of the shape is not known")
+        sizes = known_sizes(value)
         place: list[Any] = [0] * len(sizes)
         place[at] = offset
         found.append(shape_value(call.emit, place, call.output_dtype()))

@@ -32,7 +32,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSizes
-from tf_pfor.layouts.ragged_rules import LARGE, ragged_rule, source
+from tf_pfor.layouts.ragged_rules import LARGE, ragged_rule
 from tf_pfor.layouts.row_sizes import Size
 
 _RESIZES = "ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor ScaleAndTranslate"
@@ -42,8 +42,7 @@ _RESIZES = "ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor ScaleA
 LARGE.update(dict.fromkeys(_RESIZES.split(), 1 << 10))
 
 
-@ragged_rule(_RESIZES)
-@source(_RESIZES)
+@ragged_rule(_RESIZES, is_source=True)
 def resize(call: Call, images: Value, size: Value, *moved: Value) -> Any:
     """[b, h_i, w_i, c] to [b, H, W, c], or to [b, H_i, W_i, c]; scaled and ``moved``."""
     if rank_of(images) != 4 or not isinstance(size_at(images, 0), int):
@@ -262,7 +261,6 @@ def crop_and_resize(
     call: Call, image: Value, boxes: Value, box_ind: Value, crop_size: Value
 ) -> Any:
     """[b, h_i, w_i, c] and [m_i, 4] boxes to [m_i, H, W, c]."""
-    del crop_size
     out, filler = call.constant("crop_size").tolist(), call.attr("extrapolation_value")
     return _crops(call, image, boxes, box_ind, out, filler)
 
@@ -293,9 +291,8 @@ def _crops(
         raise CannotVectorize("sizes of boxes or images that are not known, or cannot be checked")
     x = image.in_rows if isinstance(image, Ragged) else call.stacked(image)
     n, images = tf.unstack(tf.shape(x)[:2])
-    if isinstance(boxes, Ragged):
+    if isinstance(boxes, Ragged) and isinstance(box_ind, Ragged):
         boxes, box_ind = agreed(call, (boxes, 0), (box_ind, 0))
-        assert isinstance(boxes, Ragged)
         corners, ids, rows = boxes.tensor, box_ind.tensor, row_ids(boxes.sizes)
     else:
         corners, ids = (call.stacked(v) for v in (boxes, box_ind))

@@ -20,10 +20,13 @@ from tf_pfor.converters.ragged._forms import (
     after_check,
     agreed,
     aligned,
+    all_from_packed,
+    from_packed,
     from_padded,
     of_equal_room,
     of_room,
     rank_of,
+    row_sizes,
     size_at,
     squared,
     uses_packed,
@@ -35,7 +38,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest, masked
 from tf_pfor.layouts.ragged import Ragged, RowSizes, same_sizes
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 
 _OF_MATRICES = """
     Cholesky LogMatrixDeterminant MatrixDeterminant MatrixInverse
@@ -70,8 +73,7 @@ def of_matrices(call: Call, input: Value) -> Any:
         made = call.rebuild(**{name: input.tensor})
         if any(flag in call.attrs and not call.attr(flag) for flag in ("compute_v", "compute_uv")):
             first, *none = made
-            mine = Ragged.packed(first, input.sizes, call.op.outputs[0])
-            return [mine, *map(Value.unstacked, none)]
+            return [from_packed(call, first, input.sizes), *map(Value.unstacked, none)]
         return _packed(call, input, made)
     if call.op_type in ("Eig", "SelfAdjointEigV2"):
         return _eigen(call, squared(call, input))
@@ -208,8 +210,6 @@ def solve(call: Call, matrix: Value, rhs: Value) -> Any:
     if rhs.sizes[rank - 2] is not size:  # both axes of the matrix agree with the other side
         matrix, _ = agreed(call, (matrix, rank - 2), (rhs, rank - 2))
         matrix, rhs = agreed(call, (matrix, rank - 1), (rhs, rank - 2))
-    assert isinstance(matrix, Ragged)
-    assert isinstance(rhs, Ragged)
     wide = _beside_identity(matrix)
     return from_padded(call, call.rebuild(matrix=wide, rhs=rhs.in_rows), rhs.sizes)
 
@@ -224,15 +224,13 @@ def band_part(call: Call, input: Value, num_lower: Value, num_upper: Value) -> A
     return from_padded(call, call.rebuild(input=input.in_rows), input.sizes)
 
 
-@ragged_rule("MatrixDiagV3")
-@source("MatrixDiagV3")
+@ragged_rule("MatrixDiagV3", is_source=True)
 def matrix_diag(
     call: Call, diagonal: Value, k: Value, num_rows: Value, num_cols: Value, padding_value: Value
 ) -> Any:
     """A diagonal of a square matrix whose size differs per row."""
     if not all(call.maybe_constant(name) == -1 for name in ("num_rows", "num_cols")):
         raise CannotVectorize("the matrix is of a size that is given")
-    del num_rows, num_cols
     rank = rank_of(diagonal)
     is_shared = not k.is_stacked and not padding_value.is_stacked and uses_packed(call)
     if isinstance(diagonal, Ragged) and is_shared and diagonal.n_leading < rank:
@@ -249,11 +247,9 @@ def matrix_diag(
     return moved.read([*front, at], tf.equal(column - row, offset), padding_value.tensor)
 
 
-@ragged_rule("MatrixDiagPartV3")
-@source("MatrixDiagPartV3")
+@ragged_rule("MatrixDiagPartV3", is_source=True)
 def diag_part(call: Call, input: Value, k: Value, padding_value: Value) -> Any:
     """A diagonal: the main one of a square matrix, or any of any."""
-    del padding_value
     if isinstance(input, Ragged) and not k.is_stacked:
         if input.n_leading <= rank_of(input) - 2 and uses_packed(call):
             return _packed(call, input, call.rebuild(input=input.tensor))
@@ -269,8 +265,7 @@ def diag_part(call: Call, input: Value, k: Value, padding_value: Value) -> Any:
     length = tf.minimum(rows - below, columns - above)
     n = call.loop.length
     length = tf.broadcast_to(after_check(call, is_right, text, [which], length), tf.stack([n]))
-    length.set_shape([call.loop.static_length])
-    moved = Moved(call, input, [*front, RowSizes.of(length)], 0)
+    moved = Moved(call, input, [*front, row_sizes(call, length)], 0)
     *front, at = moved.places
     return moved.read([*front, at + moved.of(below), at + moved.of(above)])
 
@@ -293,8 +288,7 @@ def _all_sizes(value: Value) -> list[Any]:
     return sizes
 
 
-@ragged_rule("MatrixSetDiagV3")
-@source("MatrixSetDiagV3")
+@ragged_rule("MatrixSetDiagV3", is_source=True)
 def set_diag(call: Call, input: Value, diagonal: Value, k: Value) -> Any:
     """One diagonal, of as many numbers as that has."""
     sizes, numbers = _all_sizes(input), _all_sizes(diagonal)
@@ -341,12 +335,8 @@ def _is_plain(call: Call, *names: str) -> bool:
 
 def _packed(call: Call, input: Ragged, made: Any) -> Any:
     """Results of the packed form, which keep the axes that differ."""
-    several = isinstance(made, (list, tuple))
-    tensors = list(made) if several else [made]
-    found = [
-        Ragged.packed(t, input.sizes, o) for t, o in zip(tensors, call.op.outputs, strict=True)
-    ]
-    return found if several else found[0]
+    is_one = isinstance(made, tf.Tensor)
+    return (from_packed if is_one else all_from_packed)(call, made, input.sizes)
 
 
 def _corner(call: Call, made: tf.Tensor, input: Ragged, axes: int) -> Value:

@@ -29,7 +29,6 @@ from tf_pfor.layouts.ragged_rules import ragged_rule, source
 @ragged_rule("TensorListFromTensor")
 def from_ragged(call: Call, tensor: Value, element_shape: Value) -> Any:
     """Lists of as many items as a row has along its first axis; items may differ in shape, too."""
-    del element_shape
     assert isinstance(tensor, Ragged)
     size, *inner = tensor.sizes
     rest = [-1 if d is None else d for d in tensor.tensor.shape[1:]] if inner else []
@@ -47,7 +46,6 @@ def from_ragged(call: Call, tensor: Value, element_shape: Value) -> Any:
 @source("TensorListStack")
 def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
     """The items of each row up to the end of its list."""
-    del element_shape
     if _tf.in_xla_context(call.emit.graph):
         raise CannotVectorize("a stack of variable-length lists, under jit_compile")
     if call.attr("element_dtype") == tf.variant or holds_packs(input_handle):

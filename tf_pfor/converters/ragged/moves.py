@@ -24,7 +24,6 @@ from tf_pfor.converters.ragged._forms import (
     row_starts,
     size_at,
     size_when_run,
-    sizes_from,
     uses_packed,
     with_room,
 )
@@ -33,16 +32,15 @@ from tf_pfor.converters.ragged.shapes import target_sizes, without_axes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.packing import largest, mask_of
+from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 from tf_pfor.layouts.row_sizes import Size, dims_of
 
 
 @ragged_rule("Roll")
 def roll(call: Call, input: Value, shift: Value, axis: Value) -> Any:
     """Along the axis that differs, each row by itself; along others as they are."""
-    del axis
     if not isinstance(input, Ragged) or rank_of(shift) or not uses_packed(call):
         raise CannotVectorize("it rolls along several axes, or by numbers that differ in shape")
     (at,) = constant_axes(call, "axis", rank_of(input))
@@ -53,8 +51,7 @@ def roll(call: Call, input: Value, shift: Value, axis: Value) -> Any:
         return from_packed(call, tf.roll(input.tensor, shift.tensor, moved[0]), input.sizes)
     if input.n_leading != 1:
         raise CannotVectorize("it rolls one of several axes that differ")
-    (size,) = input.sizes
-    assert isinstance(size, RowSizes)
+    size = input.size
     rows, starts = row_ids([size]), row_starts([size])
     by = tf.cast(shift.tensor, tf.int32)
     by = tf.gather(by, rows) if shift.is_stacked else by
@@ -67,7 +64,6 @@ def roll(call: Call, input: Value, shift: Value, axis: Value) -> Any:
 @ragged_rule("ReverseV2")
 def reverse(call: Call, tensor: Value, axis: Value) -> Any:
     """Each row by itself: from its own last element on."""
-    del axis
     if not isinstance(tensor, Ragged):
         raise CannotVectorize("the axes differ between iterations")
     axes = constant_axes(call, "axis", rank_of(tensor))
@@ -84,61 +80,41 @@ def reverse(call: Call, tensor: Value, axis: Value) -> Any:
     return from_padded(call, made, sizes)
 
 
-@ragged_rule("BroadcastTo Tile", of_shapes=True)
+@ragged_rule("BroadcastTo Tile", of_shapes=True, is_source=True)
 def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
     """One element of each row, or what is shared, repeated to a shape of the row."""
-    if isinstance(input, Ragged) and call.op_type == "Tile":
+    is_tile, is_ragged = call.op_type == "Tile", isinstance(input, Ragged)
+    if isinstance(input, Ragged) and is_tile:
         known = call.maybe_constant("multiples")
         if known is not None:
             return repeated(call, input, [int(m) for m in known])
-    if call.op_type == "Tile" and uses_packed(call):
-        wanted = target_sizes(call, shape, 1)
-        mine = [size_at(input, i) for i in range(len(wanted))]
-        if not all(is_one(m) or is_one(t) for m, t in zip(mine, wanted)):
-            return _tiled(call, input, wanted)
-    if not isinstance(shape, RowShape):
-        if not isinstance(input, Ragged):
-            raise CannotVectorize("what is repeated differs in shape")
-        wanted = target_sizes(call, shape, 1)
-        if call.op_type == "Tile":
-            wanted = _repeated_sizes(input, wanted)
-        return broadcast(call, input, wanted)
-    if call.op_type == "BroadcastTo" and (isinstance(input, Ragged) or not uses_packed(call)):
-        return broadcast(call, input, sizes_from(call, shape))
-    is_wide = isinstance(input, Ragged) or not uses_packed(call)
-    if is_wide and len(shape.sizes) == rank_of(input):
-        return broadcast(call, input, _repeated_sizes(input, sizes_from(call, shape)))
-    if isinstance(input, Ragged) or not uses_packed(call):
+    is_known = isinstance(shape, RowShape) or is_ragged
+    if not is_known and not (shape.is_stacked and uses_packed(call)):
         raise CannotVectorize("what is repeated differs in shape")
-    sizes: list[Any] = sizes_from(call, shape)
+    sizes = given = target_sizes(call, shape, 1)
     missing = len(sizes) - rank_of(input)
-    last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
-    mine = [size_at(input, i - missing) for i in range(len(sizes))]
-    if any(not is_one(s) for s in mine[: last + 1]):
-        if call.op_type == "Tile":
-            sizes = _repeated_sizes(input, sizes)
+    mine = [size_at(input, k - missing) for k in range(len(sizes))]
+    if is_tile:
+        is_plain = is_known and all(is_one(m) or is_one(t) for m, t in zip(mine, sizes))
+        if uses_packed(call) and not is_plain:
+            return _tiled(call, input, sizes)
+        sizes = _repeated_sizes(input, sizes)
+    elif not is_known:
+        return _spread(call, input, sizes, mine)
+    if is_ragged or not uses_packed(call):
         return broadcast(call, input, sizes)
-    if call.op_type == "Tile":
-        sizes = [t if is_one(m) else m * t for t, m in zip(sizes, mine)]
+    last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
+    if any(not is_one(s) for s in mine[: last + 1]):
+        return broadcast(call, input, sizes)
     rest = mine[last + 1 :]
     flat = call.stacked(input)
     flat = tf.reshape(flat, tf.stack([tf.shape(flat)[0], *rest]))
     packed = tf.gather(flat, row_ids(sizes[: last + 1]))
-    if call.op_type == "Tile":
-        if not same_sizes(sizes[last + 1 :], rest):
-            packed = tf.tile(packed, tf.stack([1, *shape.sizes[last + 1 :]]))
-    else:
+    if not is_tile:
         packed = tf.broadcast_to(packed, tf.stack([tf.shape(packed)[0], *sizes[last + 1 :]]))
-    packed.set_shape([None, *[s if isinstance(s, int) else None for s in sizes[last + 1 :]]])
-    return from_packed(call, packed, sizes[: last + 1])
-
-
-@source("Tile")
-def tile(call: Call, input: Value, multiples: Value) -> Any:
-    """Repeated as often as the row says."""
-    if not multiples.is_stacked:
-        raise CannotVectorize("what is repeated differs in shape")
-    return _tiled(call, input, target_sizes(call, multiples, 1))
+    elif not same_sizes(sizes[last + 1 :], rest):
+        packed = tf.tile(packed, tf.stack([1, *given[last + 1 :]]))
+    return from_packed(call, packed, sizes[: last + 1], rest=sizes[last + 1 :])
 
 
 def _tiled(call: Call, x: Value, multiples: list[Any]) -> Value:
@@ -152,12 +128,9 @@ def _tiled(call: Call, x: Value, multiples: list[Any]) -> Value:
     return moved.read([at % moved.size(k) for k, at in enumerate(moved.places)])
 
 
-@source("BroadcastTo")
-def spread(call: Call, input: Value, shape: Value) -> Any:
-    """A tensor of one shape, repeated to a shape that differs per row."""
-    sizes = target_sizes(call, shape, 1)
+def _spread(call: Call, input: Value, sizes: list[Any], mine: list[Any]) -> Value:
+    """A tensor of one shape, repeated to sizes that differ per row; ``mine`` are its own."""
     missing = len(sizes) - rank_of(input)
-    mine = [size_at(input, k - missing) for k in range(len(sizes))]
     if not all(is_one(own) or same_sizes([s], [own]) for s, own in zip(sizes, mine)):
         raise CannotVectorize("what is repeated has a size that is not known to be its own")
     changed = [k for k, (s, own) in enumerate(zip(sizes, mine)) if not same_sizes([s], [own])]
@@ -182,8 +155,7 @@ def repeated(call: Call, x: Ragged, multiples: list[int]) -> Value:
     tensor = tf.tile(x.tensor, [1, *others]) if set(others) - {1} else x.tensor
     if first == 1:
         return from_packed(call, tensor, x.sizes)
-    (size,) = x.sizes
-    assert isinstance(size, RowSizes)
+    size = x.size
     most = None if size.most is None else size.most * first
     made = RowSizes.of(size.tensor * first, most)
     rows = row_ids([made])
@@ -253,34 +225,11 @@ def _checked_size(call: Call, size: RowSizes, own: int) -> tf.Tensor:
     return after_check(call, tf.equal(size.tensor, own), text, [size.tensor], tf.constant(own))
 
 
-@source("TopKV2")
-def top_k(call: Call, input: Value, k: Value) -> Any:
-    """The largest elements, as many as the row says: all are sorted, the first ones taken."""
-    size = size_at(input, rank_of(input) - 1)
-    if not k.is_stacked or not isinstance(size, int) or not uses_packed(call):
-        raise CannotVectorize("how many are taken is not known before running")
-    counts = tf.cast(k.tensor, tf.int32)
-    text = f"k must not be below 0 or above {size}, the size of the last axis. It is"
-    counts = after_check(call, (counts >= 0) & (counts <= size), text, [counts], counts)
-    counts.set_shape([call.loop.static_length])
-    made = call.rebuild(input=call.stacked(input), k=np.int32(size))
-    sizes: Any = [*(input.inner_shape or ())[:-1], RowSizes.of(counts, size)]
-    return [Ragged.from_padded(_cleared(t, sizes), sizes, o) for t, o in zip(made, call.op.outputs)]
-
-
-def _cleared(tensor: tf.Tensor, sizes: list[Any]) -> tf.Tensor:
-    room = [tensor.shape[i + 1] for i in range(len(sizes))]
-    if None in room:
-        raise CannotVectorize("the size of an axis is not known before running")
-    return tf.where(mask_of(sizes, room), tensor, tf.zeros([], tensor.dtype))
-
-
 @ragged_rule("StridedSliceGrad", of_shapes=True)
 def slice_gradient(
     call: Call, shape: Value, begin: Value, end: Value, strides: Value, dy: Value
 ) -> Any:
     """The gradient of the sliced tensor, ``dy`` with zeros around: of one shape, or ragged."""
-    del begin, end, strides
     if not isinstance(shape, RowShape):
         return slices.gradient_of_range(call, dy)
     sizes = list(shape.sizes)

@@ -18,6 +18,7 @@ from tf_pfor.converters.ragged._forms import (
     padded,
     rank_of,
     row_ids,
+    row_sizes,
     row_starts,
     size_at,
     uses_packed,
@@ -111,10 +112,9 @@ def _numbers_set(call: Call, input: Value, is_set: tf.Tensor, axes: list[int]) -
     key = (tensor.op, tensor.value_index)
     if key not in known:
         counts = tf.reduce_sum(tf.cast(is_set, tf.int32), axes)
-        counts.set_shape([call.loop.static_length])
         sizes = input.inner_shape
         most = int(np.prod(sizes)) if is_static(sizes) else None
-        known[key] = RowSizes.of(counts, most)
+        known[key] = row_sizes(call, counts, most)
     return known[key]
 
 
@@ -134,11 +134,10 @@ def where_of_ragged(call: Call, input: Value) -> Any:
     rows, places = coordinates(input.sizes, found[:, 0])
     n = call.loop.length
     counts = tf.math.bincount(rows, minlength=n, maxlength=n, dtype=tf.int32)
-    counts.set_shape([call.loop.static_length])
     first = input.sizes[0]
     most = first.most if rank_of(input) == 1 and isinstance(first, RowSizes) else None
     made = tf.concat([tf.stack(places, 1), found[:, 1:]], 1)
-    return from_packed(call, made, [RowSizes.of(counts, most)])
+    return from_packed(call, made, [row_sizes(call, counts, most)])
 
 
 @ragged_rule("LowerBound UpperBound")
@@ -185,15 +184,14 @@ def invert_permutation(call: Call, x: Ragged) -> Any:
 _DRAWS = "RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal"
 
 
-@ragged_rule(_DRAWS, of_shapes=True)
-@source(_DRAWS)
+@ragged_rule(_DRAWS, of_shapes=True, is_source=True)
 def draw(call: Call, shape: Value, *limits: Value) -> Any:
     """One draw of as many numbers as the rows have."""
     leading, rest = _own_shape(call, shape)
     if any(v.is_stacked for v in limits):
         raise CannotVectorize("the shape and the range differ between iterations")
     total = tf.reduce_sum(row_counts(leading))
-    return _drawn(call, call.rebuild(shape=tf.stack([total, *rest])), leading, rest)
+    return from_packed(call, call.rebuild(shape=tf.stack([total, *rest])), leading, rest=rest)
 
 
 _SEEDED = (
@@ -202,8 +200,7 @@ _SEEDED = (
 )
 
 
-@ragged_rule(_SEEDED, of_shapes=True)
-@source(_SEEDED)
+@ragged_rule(_SEEDED, of_shapes=True, is_source=True)
 def seeded_draw(call: Call, shape: Value, *others: Value) -> Any:
     """One draw for the largest row: the same seed begins with the same numbers in each.
 
@@ -213,12 +210,12 @@ def seeded_draw(call: Call, shape: Value, *others: Value) -> Any:
     if any(v.is_stacked for v in others):
         total = tf.reduce_sum(row_counts(leading))
         made = tf.reshape(_by_kernel(call, shape, others), tf.stack([total, *rest]))
-        return _drawn(call, made, leading, rest)
+        return from_packed(call, made, leading, rest=rest)
     most = tf.reduce_max(tf.concat([row_counts(leading), [0]], 0))
     drawn = call.rebuild(shape=tf.stack([most, *rest]))
     rows, starts = row_ids(leading), row_starts(leading)
     made = tf.gather(drawn, tf.range(tf.shape(rows)[0]) - tf.gather(starts, rows))
-    return _drawn(call, made, leading, rest)
+    return from_packed(call, made, leading, rest=rest)
 
 
 def _by_kernel(call: Call, shape: Value, others: Sequence[Value]) -> tf.Tensor:
@@ -246,11 +243,6 @@ def _own_shape(call: Call, shape: Value) -> tuple[list[Any], list[Any]]:
     if last < 0 or not uses_packed(call):
         raise CannotVectorize("the shape differs between iterations in a way that is not known")
     return sizes[: last + 1], sizes[last + 1 :]
-
-
-def _drawn(call: Call, made: tf.Tensor, leading: list[Any], rest: list[Any]) -> Value:
-    made.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
-    return from_packed(call, made, leading)
 
 
 @RegisterPFor("BroadcastArgs", ANY)

@@ -23,11 +23,10 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Shape, Value, dims, is_static
 from tf_pfor.layouts.linear import Form, forms
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
-@ragged_rule("Pad PadV2")
-@source("Pad PadV2")
+@ragged_rule("Pad PadV2", is_source=True)
 def pad(call: Call, input: Value, paddings: Value, *constant: Value) -> Any:
     """Numbers around: zeros up to one shape, as in the gradient of a Slice, or any others."""
     filled = call.maybe_constant("constant_values") if constant else 0
@@ -117,8 +116,7 @@ def _among_zeros(call: Call, input: Ragged, paddings: Value) -> Value | None:
     return from_padded(call, made, [*input.sizes[:axis], lengths], is_clean=True)
 
 
-@ragged_rule("MirrorPad")
-@source("MirrorPad")
+@ragged_rule("MirrorPad", is_source=True)
 def mirror_pad(call: Call, input: Value, paddings: Value) -> Any:
     """Rows with their own elements around them, in reverse order."""
     return _mirrored_rows(call, input, paddings, call.output_shape())

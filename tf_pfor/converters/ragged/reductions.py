@@ -18,6 +18,7 @@ from tf_pfor.converters.ragged._forms import (
     over_axes,
     rank_of,
     row_ids,
+    row_sizes,
     size_at,
     takes_packed,
     uses_packed,
@@ -228,7 +229,6 @@ def cumulative(call: Call, x: Any, axis: Value) -> Any:
 
     The cumulative sum of a shape of one axis is the shape.
     """
-    del axis
     if not isinstance(x, Ragged):
         is_size = isinstance(x, RowShape) and len(x.sizes) == 1 and call.op_type == "Cumsum"
         if not is_size or call.attr("exclusive"):
@@ -240,7 +240,6 @@ def cumulative(call: Call, x: Any, axis: Value) -> Any:
 @ragged_rule("ArgMax ArgMin")
 def arg_max(call: Call, input: Ragged, dimension: Value) -> Any:
     """The first place of the largest element, which is no padding; a row must have one."""
-    del dimension
     (at,) = constant_axes(call, "dimension", rank_of(input))
     size = size_at(input, at)
     left = [s for i, s in enumerate(input.sizes) if i != at]
@@ -271,9 +270,7 @@ def along_own_axis(call: Call, x: Any, axis: Value) -> Any:
     own = own_axis(call, axis, rank)
     sizes = [tf.gather(tf.stack(dims), own)]
     sizes += [tf.where(k - 1 < own, dims[k - 1], dims[k]) for k in range(1, rank)]
-    for size in sizes:
-        size.set_shape([call.loop.static_length])
-    front = Moved(call, x, [RowSizes.of(s, _largest(dims)) for s in sizes], 0)
+    front = Moved(call, x, [row_sizes(call, s, _largest(dims)) for s in sizes], 0)
     of, at = front.of(own), front.places
     behind = [*[tf.where(k < of, at[k + 1], at[k]) for k in range(rank - 1)], at[-1]]
     turned = front.read([tf.where(tf.equal(of, k), at[0], behind[k]) for k in range(rank)])

@@ -22,6 +22,7 @@ from tf_pfor.converters.ragged._forms import (
     padded,
     rank_of,
     row_ids,
+    row_sizes,
     size_at,
     uses_packed,
 )
@@ -31,7 +32,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import mask_of, pad
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes, shape_value
-from tf_pfor.layouts.ragged_parts import row_counts
+from tf_pfor.layouts.ragged_parts import packed_to, row_counts
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
@@ -54,7 +55,8 @@ def _entries(
     ragged = [v for v in found if isinstance(v, Ragged)]
     if not ragged:
         wide = [call.stacked(v) for v in found]
-        return [_flat(w, rank) for w in wide], _row_numbers(tf.shape(wide[0])[: rank + 1]), None
+        shape = tf.shape(wide[0])[: rank + 1]
+        return [packed_to(w, rank) for w in wide], _row_numbers(shape), None
     if any(v.n_leading > rank for v in ragged) and not may_be_wide:
         raise CannotVectorize("what is scattered differs in shape")
     first = next((v for v in ragged if any(a < rank for a in v.ragged_axes)), ragged[0])
@@ -71,19 +73,12 @@ def _entries(
         own.pop()
     wide = of_equal_room(wide, own)
     shape = tf.shape(wide[0])[: rank + 1]
-    flat, rows = [_flat(w, rank) for w in wide], _row_numbers(shape)
+    flat, rows = [packed_to(w, rank) for w in wide], _row_numbers(shape)
     if not own:
         return flat, rows, None
     mask = mask_of(own, [shape[i + 1] for i in range(len(own))])
     mask = tf.reshape(mask, tf.concat([tf.shape(mask), [1] * (rank - len(own))], 0))
     return flat, rows, tf.reshape(tf.broadcast_to(mask, shape), [-1])
-
-
-def _flat(tensor: tf.Tensor, rank: int) -> tf.Tensor:
-    """[n, d1 ... d_rank, ...] -> [total, ...]."""
-    made = tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[rank + 1 :]], 0))
-    made.set_shape([None, *tensor.shape[rank + 1 :]])
-    return made
 
 
 def _row_numbers(shape: Any) -> tf.Tensor:
@@ -111,8 +106,7 @@ def _checked(call: Call, first: Ragged, sizes: list[Any], axis: int) -> Ragged:
 _SEGMENTS = "UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum"
 
 
-@ragged_rule(_SEGMENTS, of_shapes=True)
-@source(_SEGMENTS)
+@ragged_rule(_SEGMENTS, of_shapes=True, is_source=True)
 def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments: Value) -> Any:
     """The segments of all rows follow each other."""
     if rank_of(segment_ids) < 1:
@@ -135,16 +129,14 @@ def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments:
     return from_padded(call, made.tensor, [call.emit.dim(made.tensor, 1), *data.sizes[rank:]])
 
 
-@source("SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum")
-@ragged_rule("SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum")
+@ragged_rule("SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum", is_source=True)
 def segments(call: Call, data: Value, segment_ids: Value) -> Any:
     """Segments, in each row as many as its last id says: the ids of all rows follow each other."""
-    ids, rows, values = _kept_entries(call, segment_ids, data, 1)
+    ids, rows, values = kept_entries(call, segment_ids, data, 1, may_be_wide=True)
     ids = after_check(call, ids >= 0, "a segment id is negative. They are", [ids], ids)
     ids, n = tf.cast(ids, tf.int32), call.loop.length
     counts = tf.maximum(tf.math.unsorted_segment_max(ids, rows, n) + 1, 0)
-    counts.set_shape([call.loop.static_length])
-    sizes = RowSizes.of(counts)
+    sizes = row_sizes(call, counts)
     made = call.rebuild(data=values, segment_ids=ids + tf.gather(sizes.starts, rows))
     return _of_own_number(call, made, sizes, data, 1)
 
@@ -164,14 +156,13 @@ def own_counts(call: Call, number: Value, what: str) -> RowSizes:
     counts = tf.cast(number.tensor, tf.int32)
     text = f"the number of {what} is negative in some iterations. They are"
     counts = after_check(call, counts >= 0, text, [counts], counts)
-    counts.set_shape([call.loop.static_length])
-    return RowSizes.of(counts)
+    return row_sizes(call, counts)
 
 
 def _own_number(call: Call, data: Value, segment_ids: Value, sizes: RowSizes) -> Value:
     """Segments, in each row as many as the row says."""
     rank = rank_of(segment_ids)
-    ids, rows, values = _kept_entries(call, segment_ids, data, rank)
+    ids, rows, values = kept_entries(call, segment_ids, data, rank, may_be_wide=True)
     count = tf.cast(tf.gather(sizes.tensor, rows), ids.dtype)
     text = "a segment id is not below the number of segments in some iterations"
     ids = after_check(call, ids < count, text, [ids], ids)
@@ -190,7 +181,7 @@ def own_bins(call: Call, input: Value, size: Value, weights: Value) -> Any:
         raise CannotVectorize("the shape of the weights is unknown")
     is_plain = not isinstance(weights, Ragged) and 0 in (weights.inner_shape or ())
     sizes = own_counts(call, size, "bins")
-    numbers, rows, each = _kept_entries(call, input, input if is_plain else weights, 1)
+    numbers, rows, each = kept_entries(call, input, input if is_plain else weights, 1)
     text = "a number is negative in some iterations"
     numbers = after_check(call, numbers >= 0, text, [numbers], numbers)
     at = tf.cast(numbers, tf.int64)
@@ -325,8 +316,7 @@ def _count_or_one(weights: Value) -> Any:
     raise CannotVectorize("weights of another number than there are numbers")
 
 
-@ragged_rule("ScatterNd", of_shapes=True)
-@source("ScatterNd")
+@ragged_rule("ScatterNd", of_shapes=True, is_source=True)
 def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Any:
     """Into a tensor of one shape, or of ragged ones."""
     if shape.is_stacked:
@@ -349,15 +339,15 @@ def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Any:
     return call.like(made[:n])
 
 
-def _kept_entries(
-    call: Call, places: Value, values: Value, rank: int
+def kept_entries(
+    call: Call, places: Value, values: Value, rank: int, *, may_be_wide: bool = False
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Without padding: places [total, ...], of which row each is, and values [total, ...]."""
     if not uses_packed(call):
         raise CannotVectorize("places in rows of different shapes, under jit_compile")
     if isinstance(places, Ragged) and places.n_leading > rank:
         raise CannotVectorize("how many axes are indexed differs between iterations")
-    (at, flat), rows, mask = _entries(call, [places, values], rank, may_be_wide=True)
+    (at, flat), rows, mask = _entries(call, [places, values], rank, may_be_wide=may_be_wide)
     if mask is None:
         return at, rows, flat
     at, rows, flat = (tf.boolean_mask(t, mask) for t in (at, rows, flat))
@@ -368,10 +358,7 @@ def _entries_at(
     call: Call, indices: Value, updates: Value
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The same of indices [..., axes], and of what is scattered, which must have one shape."""
-    rank = rank_of(indices) - 1
-    if isinstance(updates, Ragged) and updates.n_leading > rank:
-        raise CannotVectorize("what is scattered differs in shape")
-    return _kept_entries(call, indices, updates, rank)
+    return kept_entries(call, indices, updates, rank_of(indices) - 1)
 
 
 def _indexed(at: tf.Tensor) -> int:
@@ -436,8 +423,7 @@ def tensor_scatter(call: Call, tensor: Value, indices: Value, updates: Value) ->
     return call.like(made[:n])
 
 
-@ragged_rule("SparseToDense", of_shapes=True)
-@source("SparseToDense")
+@ragged_rule("SparseToDense", of_shapes=True, is_source=True)
 def sparse_to_dense(
     call: Call,
     sparse_indices: Value,

@@ -14,8 +14,11 @@ from tf_pfor.converters.ragged._forms import (
     from_packed,
     from_padded,
     is_one,
+    known_sizes,
+    of_elements,
     rank_of,
     row_ids,
+    row_sizes,
     size_at,
     size_when_run,
     sizes_from,
@@ -38,7 +41,7 @@ from tf_pfor.layouts.ragged import (
     shape_value,
     size_value,
 )
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 from tf_pfor.layouts.row_sizes import dim
 
 
@@ -91,7 +94,6 @@ def rank(call: Call, input: Ragged) -> Any:
 @ragged_rule("ExpandDims", of_shapes=True)
 def expand_dims(call: Call, input: Value, dim: Value) -> Any:
     """A new axis: among the sizes, or in the packed form; of a size, a shape of one axis."""
-    del dim
     if isinstance(input, RowSize):
         return shape_value(call.emit, [input.size], input.dtype)
     if not isinstance(input, Ragged):
@@ -158,21 +160,17 @@ def without_axes(call: Call, x: Ragged, axes: Sequence[int]) -> Value:
 @ragged_rule("Transpose")
 def transpose(call: Call, x: Ragged, perm: Value) -> Any:
     """Packed where the axes that differ stay in front, else padded."""
-    del perm
     order = constant_axes(call, "perm", rank_of(x))
     count = x.n_leading
     if order[:count] == list(range(count)) and uses_packed(call):
         moved = [0, *[a - count + 1 for a in order[count:]]]
         return from_packed(call, tf.transpose(x.tensor, moved), x.sizes)
     sizes = [size_when_run(x, a) for a in order]
-    while sizes and not isinstance(sizes[-1], RowSizes):
-        sizes.pop()
     moved = tf.transpose(x.in_rows, [0, *[a + 1 for a in order]])
     return from_padded(call, moved, sizes, is_clean=True)
 
 
-@ragged_rule("Reshape", of_shapes=True)
-@source("Reshape")
+@ragged_rule("Reshape", of_shapes=True, is_source=True)
 def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     """Other sizes for the same elements, in the same order."""
     if not isinstance(tensor, Ragged) and call.op.inputs[1].op.type == "TensorListPopBack":
@@ -192,14 +190,7 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
         before, after = (tf.broadcast_to(_product(s), tf.stack([n])) for s in (own, target))
         text = "the elements of a row do not fill its new shape. Elements, and the shape's"
         flat = after_check(call, tf.equal(before, after), text, [before, after], flat)
-    last = max((i for i, s in enumerate(target) if isinstance(s, RowSizes)), default=-1)
-    if last < 0:
-        made = tf.reshape(flat, tf.stack([n, *target]))
-        return call.like(made)
-    made = tf.reshape(flat, tf.stack([-1, *target[last + 1 :]]))
-    rest = [s if isinstance(s, int) else None for s in target[last + 1 :]]
-    made.set_shape([None, *rest])
-    return from_packed(call, made, target[: last + 1])
+    return of_elements(call, flat, target)
 
 
 def _as_kept(call: Call, tensor: Value, shape: Value) -> Value:
@@ -255,8 +246,7 @@ def target_sizes(call: Call, shape: Value, at: int) -> list[Any]:
         if own is None:  # -1, which stands for what is left, must be known
             text = f"size {i} of the shape is negative in some iterations. They are"
             column = after_check(call, column >= 0, text, [column], column)
-            column.set_shape([call.loop.static_length])
-        target.append(RowSizes.of(column) if own is None else own)
+        target.append(row_sizes(call, column) if own is None else own)
     return target
 
 
@@ -316,21 +306,10 @@ def _product(sizes: Sequence[Any]) -> Any:
     return total
 
 
-@ragged_rule("Fill", of_shapes=True)
+@ragged_rule("Fill", of_shapes=True, is_source=True)
 def fill(call: Call, dims: Value, value: Value) -> Any:
-    """A shape of the row, full of one element."""
-    if not isinstance(dims, RowShape):
-        raise CannotVectorize("the shape differs between iterations")
-    return _full(call, sizes_from(call, dims), value)
-
-
-@source("Fill")
-def full_of_numbers(call: Call, dims: Value, value: Value) -> Any:
-    """A shape of numbers of the row: tf.ones([k])."""
-    return _full(call, target_sizes(call, dims, 0), value)
-
-
-def _full(call: Call, sizes: list[Any], value: Value) -> Any:
+    """A shape of the row, or of numbers of the row as in tf.ones([k]), full of one element."""
+    sizes = target_sizes(call, dims, 0)
     last = max((i for i, s in enumerate(sizes) if isinstance(s, RowSizes)), default=-1)
     if last < 0 or isinstance(value, Ragged) or not uses_packed(call):
         raise CannotVectorize("the shape differs between iterations")
@@ -339,8 +318,7 @@ def _full(call: Call, sizes: list[Any], value: Value) -> Any:
     if rest:
         wide = tf.reshape(each, tf.stack([-1, *[1] * len(rest)]))
         each = tf.broadcast_to(wide, tf.stack([tf.shape(each)[0], *rest]))
-        each.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
-    return from_packed(call, each, sizes[: last + 1])
+    return from_packed(call, each, sizes[: last + 1], rest=rest)
 
 
 @ragged_rule("BroadcastGradientArgs", of_shapes=True)
@@ -411,11 +389,7 @@ def stitch(call: Call, indices: list[Value], data: list[Value]) -> Any:
     for at, sizes in zip(indices, data):
         if at.constant is None:
             raise CannotVectorize("which sizes are replaced is not known")
-        numbers = sizes.sizes if isinstance(sizes, RowShape) else sizes.constant
-        if numbers is None:
-            raise CannotVectorize("a size is not known")
-        flat = numbers if isinstance(numbers, tuple) else [int(x) for x in numbers.reshape([-1])]
-        found.update(zip([int(i) for i in at.constant.reshape([-1])], flat))
+        found.update(zip([int(i) for i in at.constant.reshape([-1])], known_sizes(sizes)))
     if sorted(found) != list(range(len(found))):
         raise CannotVectorize("some sizes are left out")
     return shape_value(call.emit, [found[i] for i in range(len(found))], call.output_dtype())

@@ -43,7 +43,6 @@ def sliced(call: Call, input: Value, begin: Value, end: Value, strides: Value) -
     is_all = call.loop.is_whole and not call.loop.is_block
     if _graphs.are_rows(call.op) and is_all and not input.is_stacked and uses_packed(call):
         return from_packed(call, input.tensor, [_row_sizes(begin, end)])
-    del strides
     items = items_of(call, rank_of(input))
     if any(i.kind == "index" and not i.is_static for i in items):
         raise CannotVectorize("an index differs between iterations, beside a range that does")
@@ -130,7 +129,6 @@ def slice_of_ragged(call: Call, input: Value, begin: Value, end: Value, strides:
         return _of_shape(call, input)
     if not isinstance(input, Ragged):
         raise CannotVectorize("the bounds are shapes that differ between iterations")
-    del begin, end, strides
     return of_items(call, input, items_of(call, rank_of(input)))
 
 
@@ -308,8 +306,7 @@ def _of_shape(call: Call, input: RowShape) -> Any:
 
 def _element(call: Call, x: Ragged, item: Item) -> Value:
     """x[i]: an element that each row must have."""
-    (size,) = x.sizes
-    assert isinstance(size, RowSizes)
+    size = x.size
     at = place_of(call, item, size)
     elements, starts = x.begins()
     return Value.stacked(tf.gather(elements, starts + at))
@@ -317,8 +314,7 @@ def _element(call: Call, x: Ragged, item: Item) -> Value:
 
 def _range(call: Call, x: Ragged, item: Item) -> Value:
     """x[a:b] of each row."""
-    (size,) = x.sizes
-    assert isinstance(size, RowSizes)
+    size = x.size
     if item.stride < 1:
         if is_reversal(item):
             return _reversed(call, x, size)

@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.converters.ragged._forms import after_check, agreed, rank_of, uses_packed, with_room
+from tf_pfor.converters.ragged._forms import (
+    after_check,
+    agreed,
+    all_from_packed,
+    rank_of,
+    uses_packed,
+    with_room,
+)
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
@@ -21,7 +28,7 @@ from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import masked
 from tf_pfor.layouts.ragged import Ragged, RowSizes
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 
 Overlaps = Callable[[tf.Tensor], tf.Tensor]
 """From a box of each row, int32 [n], to how much all boxes overlap it, [n, boxes]."""
@@ -41,8 +48,7 @@ _OF_OWN_NUMBER = (
 )
 
 
-@RegisterPFor("NonMaxSuppressionV4", ANY, attrs=("pad_to_max_output_size",))
-@RegisterPFor("NonMaxSuppressionV5", ANY, attrs=("pad_to_max_output_size",))
+@RegisterPFor("NonMaxSuppressionV4 NonMaxSuppressionV5", ANY, attrs=("pad_to_max_output_size",))
 def of_one_number(call: Call, *_: Value) -> Any:
     """Results filled up with zeros."""
     if not call.attr("pad_to_max_output_size"):
@@ -52,8 +58,7 @@ def of_one_number(call: Call, *_: Value) -> Any:
     return made
 
 
-@source(_OF_OWN_NUMBER)
-@ragged_rule(_OF_OWN_NUMBER)
+@ragged_rule(_OF_OWN_NUMBER, is_source=True)
 def of_own_number(call: Call, *_: Value) -> Any:
     """The chosen boxes, as many as each row has."""
     if call.op_type[-2:] in ("V4", "V5") and call.attr("pad_to_max_output_size"):
@@ -62,11 +67,9 @@ def of_own_number(call: Call, *_: Value) -> Any:
         raise CannotVectorize("how many boxes are chosen, under jit_compile or in a map of a map")
     found, outputs = _chosen(call), call.op.outputs
     counted = tf.sequence_mask(found.counts, tf.shape(found.places)[1])
-    sizes = [RowSizes.of(found.counts)]
-    made: list[Value] = [
-        Ragged.packed(tf.boolean_mask(tensor, counted), sizes, output)
-        for tensor, output in zip((found.places, found.scores), outputs[: _parts(call)])
-    ]
+    parts = (found.places, found.scores)[: _parts(call)]
+    kept = [tf.boolean_mask(tensor, counted) for tensor in parts]
+    made = all_from_packed(call, kept, [RowSizes.of(found.counts)])
     return [*made, Value.stacked(found.counts)] if len(outputs) > 1 else made
 
 
@@ -76,8 +79,7 @@ def _parts(call: Call) -> int:
 
 
 def _padded(call: Call) -> list[Value]:
-    size = call.inputs["max_output_size"]
-    assert isinstance(size, Value)
+    size = call.value("max_output_size")
     if size.is_stacked:
         raise CannotVectorize("'max_output_size' differs between iterations")
     found = _chosen(call)
@@ -114,8 +116,7 @@ def _chosen(call: Call) -> _Chosen:
     limit = _bound(
         call, "overlap_threshold" if _has_overlaps(call) else "iou_threshold", scores.dtype
     )
-    size = call.inputs["max_output_size"]
-    assert isinstance(size, Value)
+    size = call.value("max_output_size")
     most = tf.reduce_max(tf.concat([size.tensor, [0]], 0)) if size.is_stacked else size.tensor
     caps = tf.broadcast_to(size.tensor, tf.stack([n]))
     most = tf.minimum(most, tf.shape(scores)[1])
@@ -202,8 +203,7 @@ def _has_overlaps(call: Call) -> bool:
 
 def _scores(call: Call) -> tf.Tensor:
     """[n, boxes], minus infinity behind the end of a row; of one box at least."""
-    value = call.inputs["scores"]
-    assert isinstance(value, Value)
+    value = call.value("scores")
     if rank_of(value) != 1:
         raise CannotVectorize("scores are no vector")
     nothing = -float("inf")
@@ -222,8 +222,7 @@ def _bound(call: Call, name: str, dtype: tf.DType) -> Any:
     """A threshold, [n, 1] where rows have their own."""
     if name not in call.inputs:
         return tf.constant(call.attr(name) if name == "iou_threshold" else dtype.min, dtype)
-    value = call.inputs[name]
-    assert isinstance(value, Value)
+    value = call.value(name)
     bound = tf.cast(value.tensor, dtype)
     return bound[:, None] if value.is_stacked else bound
 

@@ -6,26 +6,11 @@ it. Rules of variable-length rows for ops of dense tensors do not belong here: t
 `converters/ragged`.
 """
 
-from tf_pfor.converters.sparse import (
-    counts,
-    csr,
-    ragged,
-    ragged_tensors,
-    row_counts,
-    rows,
-    segments,
-    sets,
-    sparse,
-)
-
-__all__ = [
-    "counts",
-    "csr",
-    "ragged",
-    "ragged_tensors",
-    "row_counts",
-    "rows",
-    "segments",
-    "sets",
-    "sparse",
-]
+from tf_pfor.converters.sparse import csr as csr
+from tf_pfor.converters.sparse import ragged as ragged
+from tf_pfor.converters.sparse import ragged_tensors as ragged_tensors
+from tf_pfor.converters.sparse import row_counts as row_counts
+from tf_pfor.converters.sparse import rows as rows
+from tf_pfor.converters.sparse import segments as segments
+from tf_pfor.converters.sparse import sets as sets
+from tf_pfor.converters.sparse import sparse as sparse

@@ -6,24 +6,34 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._forms import after_check, rank_of, uses_packed
+from tf_pfor.converters.ragged._forms import (
+    after_check,
+    from_packed,
+    rank_of,
+    row_sizes,
+    uses_packed,
+)
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.shapes import fold, inner_dims, product, transpose
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, shape_value
+from tf_pfor.layouts.ragged_parts import packed_to
+from tf_pfor.layouts.row_sizes import dim
 
 
-def flat_of(call: Call, value: Value) -> tuple[tf.Tensor, Size]:
-    """[n, k] or ragged -> [total]; and how many elements each row has."""
-    if rank_of(value) != 1:
+def flat_of(call: Call, value: Value, *, is_vector: bool = True) -> tuple[tf.Tensor, Size]:
+    """[n, k, ...] or ragged -> [total, ...]; and how many elements each row has."""
+    if is_vector and rank_of(value) != 1:
         raise CannotVectorize("its input is no vector")
     if not uses_packed(call):
         raise CannotVectorize("how many pieces there are, in a map of a map")
-    if isinstance(value, Ragged):
-        return value.tensor, value.sizes[0]
-    x = call.stacked(value)
-    known = x.shape[1]
-    return tf.reshape(x, [-1]), tf.shape(x)[1] if known is None else known
+    if not isinstance(value, Ragged):
+        x = call.stacked(value)
+        return packed_to(x, 1), dim(x, 1)
+    if value.n_leading != 1:
+        raise CannotVectorize("the values differ along several axes")
+    return value.tensor, value.sizes[0]
 
 
 def rows_of(at: tf.Tensor, many: Size) -> tuple[tf.Tensor, tf.Tensor]:
@@ -49,7 +59,7 @@ def numbers_of(many: Size) -> Any:
 
 
 def own_splits(
-    call: Call, splits: tf.Tensor, many: Size, output: tf.Tensor, sizes: RowSizes | None = None
+    call: Call, splits: tf.Tensor, many: Size, output: int, sizes: RowSizes | None = None
 ) -> tuple[Value, RowSizes]:
     """Row splits of all rows as splits of each row, which begin with 0; and their last entries.
 
@@ -57,7 +67,7 @@ def own_splits(
       call: the call.
       splits: [total + 1].
       many: the number of parts of each row.
-      output: the splits in the body.
+      output: the number of the output.
       sizes: one more than ``many``, where there is such an object.
     """
     n = call.loop.length
@@ -69,15 +79,13 @@ def own_splits(
         sizes = sizes or RowSizes.of(many.tensor + 1)
         at = tf.range(tf.shape(sizes.rows)[0]) - sizes.rows
         own = tf.gather(splits, at) - tf.gather(first, sizes.rows)
-        made: Value = Ragged.packed(own, [sizes], output)
+        made: Value = from_packed(call, own, [sizes], output)
         last = tf.gather(splits, many.starts + many.tensor)
     else:
         at = tf.range(n)[:, None] * many + tf.range(many + 1)[None]
         wide = tf.gather(splits, at)
         made, last = Value.stacked(wide - first[:, None]), wide[:, -1]
-    lengths = tf.cast(last - first, tf.int32)
-    lengths.set_shape([call.loop.static_length])
-    return made, RowSizes.of(lengths)
+    return made, row_sizes(call, tf.cast(last - first, tf.int32))
 
 
 def joint_splits(call: Call, splits: Value, count: Size) -> tuple[tf.Tensor, Size]:
@@ -114,3 +122,20 @@ def joint_splits(call: Call, splits: Value, count: Size) -> tuple[tf.Tensor, Siz
     text = "row splits must begin with 0 and end with the number of values. First and last are"
     parts = after_check(call, right, text, [first, last], parts)
     return tf.concat([parts, tf.reduce_sum(total)[None]], 0), many
+
+
+def by_columns(call: Call, b: Value) -> tf.Tensor:
+    """One matrix for all rows, times the columns of all of them, side by side.
+
+    b [n, p, q] -> [p, n*q]; with ``adjoint_b`` [n, q, p] -> [n*q, p]. Back: [m, n*q].
+    """
+    parts = inner_dims(call, b)
+    if call.attr("adjoint_b"):
+        columns, right = parts[0], fold(call, b)
+    else:
+        columns = parts[1]
+        side = transpose(call, b.tensor, [1, 0, 2])
+        right = call.emit.reshape(side, [parts[0], product(call, [call.loop.length, columns])])
+    made = call.rebuild(b=right)  # [m, n*q]
+    split = call.emit.reshape(made, [call.emit.dim(made, 0), call.loop.length, columns])
+    return transpose(call, split, [1, 0, 2])

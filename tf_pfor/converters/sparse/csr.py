@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._entries import Entries, by_row, emitting, shared
+from tf_pfor.converters.ragged._entries import Entries, by_row, emitting, shared, sparse_rule
 from tf_pfor.converters.ragged._forms import after_check
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -18,7 +18,6 @@ from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.csr_rows import CsrRows, check_readers
 from tf_pfor.layouts.ragged import Ragged
-from tf_pfor.layouts.ragged_rules import ragged_rule
 
 # ---------------------------------------------------------------------------
 # The batch
@@ -99,9 +98,7 @@ def _require_width(call: Call, indices: Value) -> None:
         raise CannotVectorize("the sparse matrix (CSR) is a batch already")
 
 
-@RegisterPFor("DenseToCSRSparseMatrix", ANY)
-@ragged_rule("DenseToCSRSparseMatrix")
-@emitting
+@sparse_rule("DenseToCSRSparseMatrix")
 def of_dense(call: Call, dense_input: Value, indices: Value) -> Any:
     """The number of the row stands in front of each index."""
     _require_readers(call)
@@ -115,9 +112,7 @@ def of_dense(call: Call, dense_input: Value, indices: Value) -> Any:
     return CsrRows.of(call.rebuild(dense_input=dense, indices=entries.places))
 
 
-@RegisterPFor("SparseTensorToCSRSparseMatrix", ANY)
-@ragged_rule("SparseTensorToCSRSparseMatrix")
-@emitting
+@sparse_rule("SparseTensorToCSRSparseMatrix")
 def of_sparse(call: Call, indices: Value, values: Value, dense_shape: Value) -> Any:
     """The number of the row stands in front of each index, n in front of the shape."""
     _require_readers(call)
@@ -139,13 +134,10 @@ def of_sparse(call: Call, indices: Value, values: Value, dense_shape: Value) -> 
 # ---------------------------------------------------------------------------
 
 
-@RegisterPFor("CSRSparseMatrixToDense", ANY)
-@RegisterPFor("SparseMatrixNNZ", ANY)
-@RegisterPFor("SparseMatrixOrderingAMD", ANY)
+@RegisterPFor("CSRSparseMatrixToDense SparseMatrixNNZ SparseMatrixOrderingAMD", ANY)
 @emitting
 def of_each_matrix(call: Call, matrix: Value) -> Any:
     """A dense matrix, a number or a permutation for each matrix of the batch."""
-    del matrix
     _require_batch(call)
     return _of_rows(call, call.rebuild())
 
@@ -154,7 +146,6 @@ def of_each_matrix(call: Call, matrix: Value) -> Any:
 @emitting
 def to_sparse(call: Call, sparse_matrix: Value) -> Any:
     """The entries of all rows in order, as many as each row has."""
-    del sparse_matrix
     _require_batch(call)
     indices, values, shape = call.rebuild()
     rows, own = indices[:, 0], indices[:, 1:]
@@ -237,7 +228,6 @@ def times_sparse(call: Call, a: Value, b: Value) -> Any:
 @emitting
 def transposed(call: Call, input: Value) -> Any:
     """Each matrix of the batch."""
-    del input
     _require_batch(call)
     return CsrRows.of(call.rebuild())
 

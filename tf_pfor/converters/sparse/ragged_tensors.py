@@ -12,6 +12,7 @@ from tf_pfor.converters.ragged._forms import (
     from_padded,
     rank_of,
     row_ids,
+    row_sizes,
     uses_packed,
 )
 from tf_pfor.converters.sparse._joint_rows import flat_of, joint_splits, own_splits
@@ -19,11 +20,10 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, Size, same_sizes
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
-@source("RaggedTensorToTensor")
-@ragged_rule("RaggedTensorToTensor")
+@ragged_rule("RaggedTensorToTensor", is_source=True)
 def to_tensor(
     call: Call,
     shape: Value,
@@ -32,10 +32,9 @@ def to_tensor(
     row_partition_tensors: list[Value],
 ) -> Any:
     """All rows as one RaggedTensor, which becomes as wide as the widest row; each row is cut."""
-    del shape
     if default_value.is_stacked or not uses_packed(call):
         raise CannotVectorize("'default_value' differs between iterations, or in a map of a map")
-    flat, count = _values(call, values)
+    flat, count = flat_of(call, values, is_vector=False)
     partition, counts, lengths = _partition(call, row_partition_tensors, count)
     many = counts[0]
     sizes: list[Any] = [many, *_widths(call, lengths, counts)]
@@ -53,26 +52,12 @@ def to_tensor(
         packed = from_packed(call, wide, [many])
         if not differ:
             return packed
-        assert isinstance(packed, Ragged)
         return from_padded(call, packed.in_rows, sizes)
     full = tf.concat([[call.loop.length, many], tf.shape(wide)[1:]], 0)
     made = tf.reshape(wide, full)
     known = [many if isinstance(many, int) else None, *wide.shape[1:]]
     made.set_shape([call.loop.static_length, *known])
     return from_padded(call, made, sizes) if differ else call.like(made)
-
-
-def _values(call: Call, values: Value) -> tuple[tf.Tensor, Size]:
-    """[total, ...], and how many each row has."""
-    if isinstance(values, Ragged):
-        if values.n_leading != 1:
-            raise CannotVectorize("the values differ along several axes")
-        return values.tensor, values.sizes[0]
-    x = call.stacked(values)
-    known = x.shape[1]
-    flat = tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], 0))
-    flat.set_shape([None, *x.shape[2:]])
-    return flat, tf.shape(x)[1] if known is None else known
 
 
 def _partition(
@@ -136,14 +121,11 @@ def _widths(call: Call, lengths: list[tf.Tensor], counts: list[Size]) -> list[Si
             continue
         rows = many.rows if isinstance(many, RowSizes) else tf.repeat(tf.range(n), many)
         most = tf.math.unsorted_segment_max(tf.cast(own, tf.int32), rows, n)
-        most = tf.maximum(most, 0)
-        most.set_shape([call.loop.static_length])
-        found.append(RowSizes.of(most))
+        found.append(row_sizes(call, tf.maximum(most, 0)))
     return found
 
 
-@source("RaggedBincount")
-@ragged_rule("RaggedBincount")
+@ragged_rule("RaggedBincount", is_source=True)
 def bincount(call: Call, splits: Value, values: Value, size: Value, weights: Value) -> Any:
     """The counts of the parts of all rows."""
     bins = call.walker.bounds.constant(call.op.inputs[2])
@@ -166,8 +148,7 @@ def bincount(call: Call, splits: Value, values: Value, size: Value, weights: Val
     return call.like(tf.reshape(made, tf.stack([call.loop.length, many, tf.cast(width, tf.int32)])))
 
 
-@source("RaggedCross")
-@ragged_rule("RaggedCross")
+@ragged_rule("RaggedCross", is_source=True)
 def cross(
     call: Call,
     ragged_values: list[Value],
@@ -199,5 +180,5 @@ def cross(
     if not all(same_sizes([m], numbers[:1]) for m in numbers):
         raise CannotVectorize("its inputs are not known to have as many rows")
     made, ends = call.rebuild(ragged_values=flat, ragged_row_splits=splits, dense_inputs=dense)
-    own, sizes = own_splits(call, ends, numbers[0], call.op.outputs[1])
-    return [Ragged.packed(made, [sizes], call.op.outputs[0]), own]
+    own, sizes = own_splits(call, ends, numbers[0], 1)
+    return [from_packed(call, made, [sizes]), own]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from tf_pfor.converters.arrays._indexing import as_dtype, row_numbers
 from tf_pfor.converters.ragged._entries import (
     Entries,
     FirstAxis,
@@ -17,10 +19,12 @@ from tf_pfor.converters.ragged._entries import (
     width_of,
     with_n,
 )
-from tf_pfor.converters.ragged._forms import rank_of
+from tf_pfor.converters.ragged._forms import from_packed, rank_of
 from tf_pfor.converters.ragged._windows import size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.registry import ANY, RegisterPFor
+from tf_pfor.core.shapes import fold, inner_dims
 from tf_pfor.core.values import Value, known_dims
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
@@ -109,6 +113,27 @@ def counts_of_ragged(call: Call, values: Value, weights: Value) -> Any:
     return _counted(call, made, entries.rows, entries.flat[0], None)
 
 
+@RegisterPFor("RaggedBincount", ANY, attrs=("binary_output",))
+def ragged_bincount(call: Call, splits: Value, values: Value, size: Value, weights: Value) -> Any:
+    """The ragged rows of all rows, one behind the other: [n*b, bins]."""
+    if size.is_stacked:
+        raise CannotVectorize("the number of bins, and so the shape, may differ")
+    emit = call.emit
+    (count,), (many,) = inner_dims(call, values), inner_dims(call, splits)
+    first = emit("Mul", row_numbers(call, tf.int64, 2), as_dtype(call, count, tf.int64))
+    ends = emit("AddV2", call.stacked(splits), first)  # [n, b + 1]
+    ends = emit("Reshape", emit("Slice", ends, [0, 1], [-1, -1]), [-1])
+    none = emit.constant(np.zeros([0]), weights.dtype)
+    made = call.rebuild(
+        splits=emit("ConcatV2", [emit.constant(np.zeros([1], np.int64)), ends], np.int32(0)),
+        values=fold(call, values),
+        weights=fold(call, weights) if _has_weights(weights) else none,
+    )
+    rows = emit.dim_math("Sub", many, 1)
+    bins = as_dtype(call, size.tensor, tf.int32)
+    return call.like(emit.reshape(made, [call.loop.length, rows, bins]))
+
+
 @source("RaggedCountSparseOutput")
 def counts_of_splits(call: Call, splits: Value, values: Value, weights: Value) -> Any:
     """The ragged rows of all rows, one behind the other."""
@@ -128,8 +153,7 @@ def counts_of_splits(call: Call, splits: Value, values: Value, weights: Value) -
     )
 
 
-@source("SparseCountSparseOutput")
-@ragged_rule("SparseCountSparseOutput")
+@ragged_rule("SparseCountSparseOutput", is_source=True)
 def counts_of_sparse(
     call: Call, indices: Value, values: Value, dense_shape: Value, weights: Value
 ) -> Any:
@@ -176,8 +200,7 @@ def _by_entry(value: Value, rows: tf.Tensor) -> tf.Tensor:
     return tf.broadcast_to(value.tensor, tf.shape(rows))
 
 
-@ragged_rule("RaggedRange", of_shapes=True)
-@source("RaggedRange")
+@ragged_rule("RaggedRange", of_shapes=True, is_source=True)
 def ragged_range(call: Call, starts: Value, limits: Value, deltas: Value) -> Any:
     """The ranges of all rows, one behind the other; a row has as many as its vectors say."""
     given = (starts, limits, deltas)
@@ -192,7 +215,7 @@ def ragged_range(call: Call, starts: Value, limits: Value, deltas: Value) -> Any
     wide = [next(flat) if rank_of(v) else _by_entry(v, rows) for v in given]
     splits, values = call.rebuild(starts=wide[0], limits=wide[1], deltas=wide[2])
     of_values = sizes_by(call, tf.repeat(rows, splits[1:] - splits[:-1]))
-    numbers = Ragged.packed(values, [of_values], call.op.outputs[1])
+    numbers = from_packed(call, values, [of_values], 1)
     begins = tf.cast(of_values.starts, splits.dtype)  # of the values of each row
     if not isinstance(size, RowSizes):
         ends = tf.reshape(splits[1:], tf.stack([n, size])) - begins[:, None]
@@ -200,7 +223,7 @@ def ragged_range(call: Call, starts: Value, limits: Value, deltas: Value) -> Any
     more = size_plus(size, 1)  # a row of k ranges has k + 1 splits, the first of which is 0
     own = tf.gather(splits, tf.range(tf.size(more.rows)) - more.rows)
     own -= tf.gather(begins, more.rows)
-    return [Ragged.packed(own, [more], call.op.outputs[0]), numbers]
+    return [from_packed(call, own, [more]), numbers]
 
 
 @source("RaggedTensorToSparse")

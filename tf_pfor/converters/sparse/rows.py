@@ -9,26 +9,28 @@ import tensorflow as tf
 from tf_pfor.converters.ragged._entries import (
     Entries,
     FirstAxis,
-    by_row,
+    for_all_rows,
     require_packed,
     room_for_all,
     shared,
+    sizes_by,
     sparse_results,
     width_of,
-    with_n,
 )
 from tf_pfor.converters.ragged._forms import (
     after_check,
+    all_from_packed,
     from_padded,
     size_at,
 )
 from tf_pfor.converters.ragged.shapes import target_sizes
+from tf_pfor.converters.sparse._joint_rows import by_columns
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSizes
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 from tf_pfor.layouts.row_sizes import Size
 
 
@@ -75,13 +77,11 @@ def _inside(call: Call, places: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
 # ---------------------------------------------------------------------------
 
 
-@ragged_rule("SparseReduceMax SparseReduceSum", of_shapes=True)
-@source("SparseReduceMax SparseReduceSum")
+@ragged_rule("SparseReduceMax SparseReduceSum", of_shapes=True, is_source=True)
 def reduce(
     call: Call, input_indices: Value, input_values: Value, input_shape: Value, reduction_axes: Value
 ) -> Any:
     """The axes move by one."""
-    del reduction_axes
     entries, axes = Entries(call, input_indices, input_values), _axes(call, width_of(input_indices))
     shape = room_for_all(call, input_shape, entries)
     made = call.rebuild(
@@ -99,8 +99,7 @@ def reduce(
     return from_padded(call, made, left)
 
 
-@ragged_rule("SparseTensorDenseMatMul", of_shapes=True)
-@source("SparseTensorDenseMatMul")
+@ragged_rule("SparseTensorDenseMatMul", of_shapes=True, is_source=True)
 def dense_matmul(call: Call, a_indices: Value, a_values: Value, a_shape: Value, b: Value) -> Any:
     """Blocks on the diagonal, or one below the other where all share ``b``.
 
@@ -110,13 +109,14 @@ def dense_matmul(call: Call, a_indices: Value, a_values: Value, a_shape: Value, 
     shape = _both(call, a_shape)
     inner, columns = (size_at(b, k) for k in ((1, 0) if adjoint else (0, 1)))
     right = b.in_rows if isinstance(b, Ragged) else b.tensor
-    if b.is_stacked and adjoint:
-        right, adjoint = tf.linalg.adjoint(right), False
     if inner is None:
         inner = tf.shape(right)[int(adjoint) + int(b.is_stacked)]
     right = _check_inner(call, right, shape[1 - out], inner)
     if not (a_indices.is_stacked or a_values.is_stacked or a_shape.is_stacked):
-        return from_padded(call, _of_columns(call, right), [shape[out], columns])
+        made = by_columns(call, Value.stacked(right))
+        return from_padded(call, made, [shape[out], columns])
+    if b.is_stacked and adjoint:
+        right, adjoint = tf.linalg.adjoint(right), False
     room: list[Any] = [tf.cast(largest(s), tf.int64) for s in shape]
     if b.is_stacked:
         wide = tf.shape(right)
@@ -142,178 +142,86 @@ def dense_matmul(call: Call, a_indices: Value, a_values: Value, a_shape: Value, 
     return call.like(rows)
 
 
-def _of_columns(call: Call, right: tf.Tensor) -> tf.Tensor:
-    """[n, p, q] -> [n, m, q]: one matrix for all rows, times the columns of all of them."""
-    side = tf.transpose(right, [1, 0, 2])
-    wide = tf.shape(side)
-    side = tf.reshape(side, [wide[0], wide[1] * wide[2]])
-    made = call.rebuild(b=side, adjoint_b=False)  # [m, n * q]
-    made = tf.reshape(made, tf.concat([tf.shape(made)[:1], wide[1:]], 0))
-    return tf.transpose(made, [1, 0, 2])
-
-
 # ---------------------------------------------------------------------------
 # To as many entries
 # ---------------------------------------------------------------------------
 
 
-@source("SparseAddGrad")
-@ragged_rule("SparseAddGrad")
-def add_gradient(
-    call: Call, backprop_val_grad: Value, a_indices: Value, b_indices: Value, sum_indices: Value
-) -> Any:
+@ragged_rule("SparseAddGrad", is_source=True)
+def add_gradient(call: Call, *_: Value) -> Any:
     """The gradients of the values of both operands."""
-    a, b = Entries(call, a_indices), Entries(call, b_indices)
-    total = Entries(call, sum_indices, backprop_val_grad)
-    made = call.rebuild(
-        backprop_val_grad=total.flat[1],
-        a_indices=a.places,
-        b_indices=b.places,
-        sum_indices=total.places,
-    )
-    return [a.back(made[0], 0), b.back(made[1], 1)]
+    parts, inputs = for_all_rows(call, "a_indices", "b_indices", "sum_indices backprop_val_grad")
+    return [part.back(made, k) for k, (part, made) in enumerate(zip(parts, call.rebuild(**inputs)))]
 
 
-@source("SparseSliceGrad")
-@ragged_rule("SparseSliceGrad")
-def slice_gradient(
-    call: Call,
-    backprop_val_grad: Value,
-    input_indices: Value,
-    input_start: Value,
-    output_indices: Value,
-) -> Any:
+@ragged_rule("SparseSliceGrad", is_source=True)
+def slice_gradient(call: Call, *_: Value) -> Any:
     """The gradient of the values that were sliced."""
-    start = shared(input_start, "input_start")
-    given, taken = Entries(call, input_indices), Entries(call, output_indices, backprop_val_grad)
-    made = call.rebuild(
-        backprop_val_grad=taken.flat[1],
-        input_indices=given.places,
-        input_start=tf.concat([tf.zeros([1], start.dtype), start], 0),
-        output_indices=taken.places,
+    start = shared(call.value("input_start"), "input_start")
+    (given, _taken), inputs = for_all_rows(
+        call, "input_indices", "output_indices backprop_val_grad"
     )
-    return given.back(made, 0)
+    start = tf.concat([tf.zeros([1], start.dtype), start], 0)
+    return given.back(call.rebuild(**inputs, input_start=start), 0)
 
 
 # ---------------------------------------------------------------------------
 # To other numbers of entries
 # ---------------------------------------------------------------------------
 
+_TWO = ("a_indices a_values", "b_indices b_values")
 
-@source("SparseAdd")
-@ragged_rule("SparseAdd")
-def add(
-    call: Call,
-    a_indices: Value,
-    a_values: Value,
-    a_shape: Value,
-    b_indices: Value,
-    b_values: Value,
-    b_shape: Value,
-    thresh: Value,
-) -> Any:
+
+@ragged_rule("SparseAdd", is_source=True)
+def add(call: Call, *_: Value) -> Any:
     """One sum of sparse tensors with one axis more."""
-    shared(thresh, "thresh")
-    a, b = Entries(call, a_indices, a_values), Entries(call, b_indices, b_values)
-    indices, values, shape = call.rebuild(
-        a_indices=a.places,
-        a_values=a.flat[1],
-        a_shape=with_n(call, a_shape),
-        b_indices=b.places,
-        b_values=b.flat[1],
-        b_shape=with_n(call, b_shape),
-    )
-    return [*sparse_results(call, indices, values), Value.unstacked(shape[1:])]
+    shared(call.value("thresh"), "thresh")
+    inputs = for_all_rows(call, *_TWO, shapes="a_shape b_shape")[1]
+    return sparse_results(call, *call.rebuild(**inputs))
 
 
-@source("SparseSparseMaximum SparseSparseMinimum")
-@ragged_rule("SparseSparseMaximum SparseSparseMinimum")
-def extremum(
-    call: Call,
-    a_indices: Value,
-    a_values: Value,
-    a_shape: Value,
-    b_indices: Value,
-    b_values: Value,
-    b_shape: Value,
-) -> Any:
+@ragged_rule("SparseSparseMaximum SparseSparseMinimum", is_source=True)
+def extremum(call: Call, a_indices: Value, *_: Value) -> Any:
     """The extremum of two sparse tensors with one axis more."""
-    a, b = Entries(call, a_indices, a_values), Entries(call, b_indices, b_values)
-    indices, values = call.rebuild(
-        a_indices=a.places,
-        a_values=a.flat[1],
-        a_shape=with_n(call, a_shape),
-        b_indices=b.places,
-        b_values=b.flat[1],
-        b_shape=with_n(call, b_shape),
-    )
-    return sparse_results(call, indices, values, width_of(a_indices))
+    inputs = for_all_rows(call, *_TWO, shapes="a_shape b_shape")[1]
+    return sparse_results(call, *call.rebuild(**inputs), width=width_of(a_indices))
 
 
-@source("SparseReduceMaxSparse SparseReduceSumSparse")
-@ragged_rule("SparseReduceMaxSparse SparseReduceSumSparse")
-def reduce_to_sparse(
-    call: Call, input_indices: Value, input_values: Value, input_shape: Value, reduction_axes: Value
-) -> Any:
+@ragged_rule("SparseReduceMaxSparse SparseReduceSumSparse", is_source=True)
+def reduce_to_sparse(call: Call, input_indices: Value, *_: Value) -> Any:
     """The axes move by one."""
-    del reduction_axes
-    shape = with_n(call, input_shape)
-    entries = Entries(call, input_indices, input_values)
+    inputs = for_all_rows(call, "input_indices input_values", shapes="input_shape")[1]
     count = width_of(input_indices)
     axes = sorted(set(_axes(call, count)))
     if len(axes) == count and not call.attr("keep_dims"):
         raise CannotVectorize("all axes are reduced: the result has none")
-    indices, values, out = call.rebuild(
-        input_indices=_inside(call, entries.places, shape),
-        input_values=entries.flat[1],
-        input_shape=shape,
-        reduction_axes=tf.constant(axes, tf.int32),
-    )
+    inputs["input_indices"] = _inside(call, inputs["input_indices"], inputs["input_shape"])
+    made = call.rebuild(**inputs, reduction_axes=tf.constant(axes, tf.int32))
     width = count if call.attr("keep_dims") else count - len(axes)
-    return [*sparse_results(call, indices, values, width), Value.unstacked(out[1:])]
+    return sparse_results(call, *made, width=width)
 
 
-@source("SparseSlice")
-@ragged_rule("SparseSlice")
-def slice_(
-    call: Call, indices: Value, values: Value, shape: Value, start: Value, size: Value
-) -> Any:
+@ragged_rule("SparseSlice", is_source=True)
+def slice_(call: Call, *_: Value) -> Any:
     """All of the rows, and the slice behind."""
-    begin = shared(start, "start")
-    entries = Entries(call, indices, values)
-    at, x, out = call.rebuild(
-        indices=entries.places,
-        values=entries.flat[1],
-        shape=with_n(call, shape),
-        start=tf.concat([tf.zeros([1], begin.dtype), begin], 0),
-        size=with_n(call, size),
-    )
-    return [*sparse_results(call, at, x), Value.unstacked(out[1:])]
+    begin = shared(call.value("start"), "start")
+    inputs = for_all_rows(call, "indices values", shapes="shape size")[1]
+    start = tf.concat([tf.zeros([1], begin.dtype), begin], 0)
+    return sparse_results(call, *call.rebuild(**inputs, start=start))
 
 
-@source("SparseSplit")
-@ragged_rule("SparseSplit")
-def split(call: Call, split_dim: Value, indices: Value, values: Value, shape: Value) -> Any:
+@ragged_rule("SparseSplit", is_source=True)
+def split(call: Call, split_dim: Value, *_: Value) -> Any:
     """The axis moves by one."""
     axis, count = int(call.constant("split_dim")), call.attr("num_split")
-    entries = Entries(call, indices, values)
-    made = call.rebuild(
-        split_dim=tf.constant(axis if axis < 0 else axis + 1, split_dim.dtype),
-        indices=entries.places,
-        values=entries.flat[1],
-        shape=with_n(call, shape),
-    )
-    found: list[list[Value]] = [[], [], []]
-    for k in range(count):
-        at, x = sparse_results(call, made[k], made[count + k])
-        found[0].append(at)
-        found[1].append(x)
-        found[2].append(Value.unstacked(made[2 * count + k][1:]))
-    return [value for column in found for value in column]
+    inputs = for_all_rows(call, "indices values", shapes="shape")[1]
+    axis = tf.constant(axis if axis < 0 else axis + 1, split_dim.dtype)
+    made = call.rebuild(**inputs, split_dim=axis)
+    found = [sparse_results(call, *made[k::count]) for k in range(count)]
+    return [value for column in zip(*found) for value in column]
 
 
-@source("SparseFillEmptyRows")
-@ragged_rule("SparseFillEmptyRows")
+@ragged_rule("SparseFillEmptyRows", is_source=True)
 def fill_empty_rows(
     call: Call, indices: Value, values: Value, dense_shape: Value, default_value: Value
 ) -> Any:
@@ -327,18 +235,10 @@ def fill_empty_rows(
         dense_shape=tf.concat([[axis.total], shape[1:]], 0),
     )
     rows, own = axis.split(at)
-    made = by_row(call, rows, [own, x])
-    assert isinstance(made[0], Ragged)
-    (sizes,) = made[0].sizes
-    assert isinstance(sizes, RowSizes)
-    starts = tf.cast(tf.cumsum(sizes.tensor, exclusive=True), tf.int64)
-    empty = tf.reshape(is_empty, [call.loop.length, tf.cast(axis.size, tf.int32)])
-    own_places = entries.back(places - tf.gather(starts, entries.rows), 3)
-    return [*made, call.like(empty).with_inner_shape(call.output_shape(2) or (None,)), own_places]
+    return _filled(call, entries, axis.size, rows, [own, x], is_empty, places)
 
 
-@source("RaggedFillEmptyRows")
-@ragged_rule("RaggedFillEmptyRows")
+@ragged_rule("RaggedFillEmptyRows", is_source=True)
 def fill_empty_ragged_rows(
     call: Call, value_rowids: Value, values: Value, nrows: Value, default_value: Value
 ) -> Any:
@@ -353,18 +253,41 @@ def fill_empty_ragged_rows(
         value_rowids=ids, values=entries.flat[1], nrows=total
     )
     rows = ids // size
-    made = by_row(call, rows, [ids - rows * size, filled])
-    assert isinstance(made[0], Ragged)
-    (sizes,) = made[0].sizes
-    assert isinstance(sizes, RowSizes)
+    own = [ids - rows * size, filled]
+    return _filled(call, entries, nrows.tensor, rows, own, is_empty, places)
+
+
+def _filled(
+    call: Call,
+    entries: Entries,
+    size: tf.Tensor,
+    rows: tf.Tensor,
+    made: list[tf.Tensor],
+    is_empty: tf.Tensor,
+    places: tf.Tensor,
+) -> list[Value]:
+    """Entries with those that were put in, which parts of a row were empty, and the old places.
+
+    Args:
+      call: the call.
+      entries: the entries that were given.
+      size: the number of parts of a row.
+      rows: the row of each entry of the result.
+      made: the entries of the result.
+      is_empty: for each part of all rows, whether it was empty.
+      places: the places of given entries among all entries of the result.
+    """
+    sizes = sizes_by(call, rows)
     starts = tf.cast(tf.cumsum(sizes.tensor, exclusive=True), tf.int64)
-    empty = tf.reshape(is_empty, tf.stack([call.loop.length, tf.cast(nrows.tensor, tf.int32)]))
-    own_places = entries.back(places - tf.gather(starts, entries.rows), 3)
-    return [*made, call.like(empty).with_inner_shape(call.output_shape(2) or (None,)), own_places]
+    empty = tf.reshape(is_empty, tf.stack([call.loop.length, tf.cast(size, tf.int32)]))
+    return [
+        *all_from_packed(call, made, [sizes]),
+        call.like(empty).with_inner_shape(call.output_shape(2) or (None,)),
+        entries.back(places - tf.gather(starts, entries.rows), 3),
+    ]
 
 
-@source("RaggedFillEmptyRowsGrad SparseFillEmptyRowsGrad")
-@ragged_rule("RaggedFillEmptyRowsGrad SparseFillEmptyRowsGrad")
+@ragged_rule("RaggedFillEmptyRowsGrad SparseFillEmptyRowsGrad", is_source=True)
 def fill_empty_rows_gradient(call: Call, reverse_index_map: Value, grad_values: Value) -> Any:
     """Gradients of what was there, and of the default the sum of all others."""
     require_packed(call)

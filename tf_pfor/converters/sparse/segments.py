@@ -14,12 +14,13 @@ from tf_pfor.converters.ragged._entries import (
     shared,
     sizes_by,
 )
-from tf_pfor.converters.ragged._forms import after_check, rank_of
+from tf_pfor.converters.ragged._forms import after_check, from_packed, rank_of, row_sizes
 from tf_pfor.converters.ragged._windows import size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.ragged_parts import packed_to
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 from tf_pfor.layouts.row_sizes import Size
 
@@ -35,9 +36,7 @@ def _of_table(
             raise CannotVectorize("the table differs along several axes")
         table, sizes, starts = data.tensor, tf.gather(size.tensor, rows), size.starts
     elif data.is_stacked:
-        shape = tf.shape(data.tensor)
-        table = tf.reshape(data.tensor, tf.concat([shape[:1] * shape[1], shape[2:]], 0))
-        table.set_shape([None, *data.tensor.shape[2:]])
+        shape, table = tf.shape(data.tensor), packed_to(data.tensor, 1)
         sizes, starts = shape[1], tf.range(shape[0]) * shape[1]
     else:
         return data.tensor, indices
@@ -47,21 +46,18 @@ def _of_table(
     return table, at + tf.cast(tf.gather(starts, rows), at.dtype)
 
 
-@source("SparseSegmentMean SparseSegmentSqrtN SparseSegmentSum")
-@ragged_rule("SparseSegmentMean SparseSegmentSqrtN SparseSegmentSum")
+@ragged_rule("SparseSegmentMean SparseSegmentSqrtN SparseSegmentSum", is_source=True)
 def sparse_segments(call: Call, data: Value, indices: Value, segment_ids: Value) -> Any:
     """Each row has as many segments as its last id says; the rows' segments follow each other."""
     entries = Entries(call, indices, segment_ids)
     at, ids = entries.flat
     text = "a segment id is negative in some iterations. They are"
     ids = after_check(call, ids >= 0, text, [ids], ids)
-    counts = tf.cast(own_ends(call, entries.rows, ids), tf.int32)
-    counts.set_shape([call.loop.static_length])
-    sizes = RowSizes.of(counts)
+    sizes = row_sizes(call, tf.cast(own_ends(call, entries.rows, ids), tf.int32))
     table, places = _of_table(call, data, at, entries.rows)
     moved = ids + tf.cast(tf.gather(sizes.starts, entries.rows), ids.dtype)
     made = call.rebuild(data=table, indices=places, segment_ids=moved)
-    return Ragged.packed(made, [sizes], call.op.outputs[0])
+    return from_packed(call, made, [sizes])
 
 
 @source("SparseSegmentMeanGradV2 SparseSegmentSqrtNGradV2 SparseSegmentSumGradV2")
@@ -92,8 +88,7 @@ def table_gradient(
     return by_row(call, found // tf.maximum(size, 1), [made, own])
 
 
-@source("RaggedGather")
-@ragged_rule("RaggedGather")
+@ragged_rule("RaggedGather", is_source=True)
 def ragged_gather(
     call: Call, params_nested_splits: list[Value], params_dense_values: Value, indices: Value
 ) -> Any:
@@ -116,8 +111,7 @@ def ragged_gather(
     behind = first - ends[:-1]  # from numbers of elements to where they come from
     made = tf.gather(values.flat[0], tf.range(ends[-1]) + tf.repeat(behind, lengths))
     counts = tf.math.unsorted_segment_sum(tf.cast(lengths, tf.int32), rows, call.loop.length)
-    counts.set_shape([call.loop.static_length])
-    of_values = Ragged.packed(made, [RowSizes.of(counts)], call.op.outputs[1])
+    of_values = from_packed(call, made, [row_sizes(call, counts)], 1)
     return [_splits_of(call, at, ends), of_values]
 
 
@@ -129,7 +123,7 @@ def _splits_of(call: Call, at: Entries, ends: tf.Tensor) -> Value:
     own = tf.gather(ends, tf.range(tf.shape(rows)[0]) - rows)  # a row has an end more than pieces
     made = own - tf.gather(ends, _begins(at, rows))
     if isinstance(size, RowSizes):
-        return Ragged.packed(made, [size], call.op.outputs[0])
+        return from_packed(call, made, [size])
     return call.like(tf.reshape(made, tf.stack([n, size])))
 
 

@@ -110,8 +110,7 @@ def _room_for_groups(call: Call, shape: Value, entries: Entries) -> tf.Tensor:
 _OPERATIONS = "DenseToDenseSetOperation DenseToSparseSetOperation SparseToSparseSetOperation"
 
 
-@source(_OPERATIONS)
-@ragged_rule(_OPERATIONS)
+@ragged_rule(_OPERATIONS, is_source=True)
 def of_sets(call: Call, *given: Value) -> Any:
     """One more leading axis: sparse sets of all rows."""
     first = 3 if call.op_type.startswith("Sparse") else 1
@@ -170,8 +169,7 @@ def edit_distance(
     return call.like(emit("Slice", made, np.zeros([rank], np.int32), size))
 
 
-@source("ListDiff")
-@ragged_rule("ListDiff")
+@ragged_rule("ListDiff", is_source=True)
 def list_difference(call: Call, x: Value, y: Value) -> Any:
     """The difference of lists of pairs, of a row and an element."""
     first, second = Entries(call, x), Entries(call, y)
@@ -195,8 +193,7 @@ def list_difference(call: Call, x: Value, y: Value) -> Any:
 # ---------------------------------------------------------------------------
 
 
-@source("SparseCross SparseCrossHashed SparseCrossV2")
-@ragged_rule("SparseCross SparseCrossHashed SparseCrossV2")
+@ragged_rule("SparseCross SparseCrossHashed SparseCrossV2", is_source=True)
 def crosses(
     call: Call,
     indices: list[Value],
@@ -225,8 +222,7 @@ def crosses(
     )
     rows, own = axis.split(made[0])
     last = own_ends(call, rows, own[:, 1])
-    sizes = tf.stack([tf.fill(tf.shape(last), axis.size), last], 1)
-    return [*by_row(call, rows, [own, made[1]]), Value.stacked(sizes)]
+    return [*by_row(call, rows, [own, made[1]]), axis.shapes(last)]
 
 
 # ---------------------------------------------------------------------------
@@ -237,8 +233,7 @@ def crosses(
 _DECODERS = "CTCBeamSearchDecoder CTCGreedyDecoder"
 
 
-@source(_DECODERS)
-@ragged_rule(_DECODERS)
+@ragged_rule(_DECODERS, is_source=True)
 def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
     """[n, t, b, c] -> [t, n*b, c]; the paths are sparse tensors [n*b, longest]."""
     require_packed(call)
@@ -249,8 +244,7 @@ def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
     if isinstance(inputs, Ragged):
         if inputs.ragged_axes != [0]:
             raise CannotVectorize("the batch or the classes differ between iterations")
-        (frames,) = inputs.sizes
-        assert isinstance(frames, RowSizes)
+        frames = inputs.size
         text = "a sequence is longer than its row. Lengths and numbers of frames are"
         is_right = length <= frames.tensor[:, None]
         length = after_check(call, is_right, text, [length, frames.tensor], length)
@@ -272,8 +266,7 @@ def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
         at, values = by_row(call, rows, [own, tf.boolean_mask(made[paths + k], there)])
         columns[0].append(at)
         columns[1].append(values)
-        sizes = tf.stack([tf.fill(tf.shape(last), axis.size), last], 1)
-        columns[2].append(Value.stacked(sizes))
+        columns[2].append(axis.shapes(last))
     n = call.loop.length
     chances = tf.reshape(made[-1], [count, batch, tf.shape(made[-1])[1]])[:n]
     return [*(value for column in columns for value in column), Value.stacked(chances)]

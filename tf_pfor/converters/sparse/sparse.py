@@ -14,6 +14,7 @@ import tensorflow as tf
 from tf_pfor.converters.arrays._indexing import as_dtype, column, moved_ids, times_n, with_row
 from tf_pfor.converters.ragged._entries import (
     Entries,
+    for_all_rows,
     room_for_all,
     room_of,
     shared,
@@ -22,11 +23,12 @@ from tf_pfor.converters.ragged._entries import (
     width_of,
     with_n,
 )
+from tf_pfor.converters.sparse._joint_rows import by_columns
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
-from tf_pfor.core.shapes import expand_to_rank, fold, inner_dims, transpose
+from tf_pfor.core.shapes import expand_to_rank, fold, inner_dims
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 
@@ -81,8 +83,7 @@ def sparse_to_dense(
     return emit("SelectV2", is_set, made, column(call, default_value, width))
 
 
-@RegisterPFor("SparseReduceMax", ANY, attrs=("keep_dims",))
-@RegisterPFor("SparseReduceSum", ANY, attrs=("keep_dims",))
+@RegisterPFor("SparseReduceMax SparseReduceSum", ANY, attrs=("keep_dims",))
 def sparse_reduce(
     call: Call, input_indices: Value, input_values: Value, input_shape: Value, reduction_axes: Value
 ) -> Any:
@@ -124,7 +125,7 @@ def sparse_dense_matmul(
     if a_shape.is_stacked:
         raise CannotVectorize("'a_shape' may differ between iterations")
     if not (a_indices.is_stacked or a_values.is_stacked):
-        return _by_columns(call, b)
+        return call.like(by_columns(call, b))
     emit, out = call.emit, int(call.attr("adjoint_a"))
     width_of(a_indices)
     sizes = _matrix_shape(call, a_shape)
@@ -167,26 +168,6 @@ def sparse_dense_matmul(
     return call.like(emit.reshape(made, [call.loop.length, rows, columns]))
 
 
-def _by_columns(call: Call, b: Value) -> Any:
-    """b [n, p, q] -> [p, n*q]; with ``adjoint_b`` [n, q, p] -> [n*q, p]. Back: [m, n*q]."""
-    parts = inner_dims(call, b)
-    if call.attr("adjoint_b"):
-        columns, right = parts[0], fold(call, b)
-    else:
-        columns = parts[1]
-        side = transpose(call, b.tensor, [1, 0, 2])
-        right = call.emit(
-            "Reshape", side, call.emit.shape_vector([parts[0], _times(call, columns)])
-        )
-    made = call.rebuild(b=right)  # [m, n*q]
-    split = call.emit.reshape(made, [call.emit.dim(made, 0), call.loop.length, columns])
-    return call.like(transpose(call, split, [1, 0, 2]))
-
-
-def _times(call: Call, size: Dim) -> Dim:
-    return call.emit.dim_math("Mul", call.loop.length, size)
-
-
 def _matrix_shape(call: Call, shape: Value) -> list[Dim]:
     """The two sizes, int64 scalars where they are unknown."""
     found = call.maybe_constant("a_shape")
@@ -220,11 +201,9 @@ def sparse_dense_add(
     """One sum of tensors with one axis more."""
     _check_rank(width_of(a_indices))
     _require_dense(b)
-    shape = with_n(call, a_shape)
-    entries = Entries(call, a_indices, a_values, may_be_equal=True)
-    return call.rebuild(
-        a_indices=entries.places, a_values=entries.flat[1], a_shape=shape, b=call.stacked(b)
-    )
+    names = ("a_indices a_values",)
+    inputs = for_all_rows(call, *names, shapes="a_shape", may_be_equal=True)[1]
+    return call.rebuild(**inputs, b=call.stacked(b))
 
 
 @sparse_rule("SparseDenseCwiseAdd SparseDenseCwiseDiv SparseDenseCwiseMul")
@@ -235,15 +214,10 @@ def sparse_dense_cwise(
     rank = width_of(sp_indices)
     _check_rank(rank)
     _require_dense(dense)
-    shape = with_n(call, sp_shape)
-    entries = Entries(call, sp_indices, sp_values, may_be_equal=True)
-    made = call.rebuild(
-        sp_indices=entries.places,
-        sp_values=entries.flat[1],
-        sp_shape=shape,
-        dense=expand_to_rank(call, dense, rank) if dense.is_stacked else dense.tensor,
-    )
-    return entries.back(made, 0)
+    names = ("sp_indices sp_values",)
+    (entries, *_), inputs = for_all_rows(call, *names, shapes="sp_shape", may_be_equal=True)
+    wide = expand_to_rank(call, dense, rank) if dense.is_stacked else dense.tensor
+    return entries.back(call.rebuild(**inputs, dense=wide), 0)
 
 
 @sparse_rule("SparseSoftmax", of_shapes=True)

@@ -19,7 +19,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ALWAYS, RegisterPFor
 from tf_pfor.core.values import Value
 
-_SIZES = ("num_true", "num_sampled", "unique", "seed", "seed2")
+_SIZES = "num_true num_sampled unique seed seed2"
 
 
 class _Law:
@@ -44,19 +44,11 @@ def all_classes(call: Call, true_classes: Value) -> Any:
 @RegisterPFor(
     "FixedUnigramCandidateSampler",
     ALWAYS,
-    attrs=(
-        *_SIZES,
-        "range_max",
-        "vocab_file",
-        "distortion",
-        "num_reserved_ids",
-        "num_shards",
-        "shard",
-        "unigrams",
-    ),
+    attrs=f"{_SIZES} range_max vocab_file distortion num_reserved_ids num_shards shard unigrams",
 )
-@RegisterPFor("LogUniformCandidateSampler", ALWAYS, attrs=(*_SIZES, "range_max"))
-@RegisterPFor("UniformCandidateSampler", ALWAYS, attrs=(*_SIZES, "range_max"))
+@RegisterPFor(
+    "LogUniformCandidateSampler UniformCandidateSampler", ALWAYS, attrs=f"{_SIZES} range_max"
+)
 def sample(call: Call, true_classes: Value) -> Any:
     """[n, sampled] classes, with the expected counts of those and of the true ones."""
     if _tf.in_body(call.emit.graph):

@@ -193,9 +193,7 @@ for _name, _attrs in _IN_ORDER.items():
 # A graph summary, and flushing and closing a writer, are the same for all iterations.
 
 
-@RegisterPFor("CloseSummaryWriter", ALWAYS)
-@RegisterPFor("FlushSummaryWriter", ALWAYS)
-@RegisterPFor("WriteGraphSummary", ALWAYS)
+@RegisterPFor("CloseSummaryWriter FlushSummaryWriter WriteGraphSummary", ALWAYS)
 def effect_once(call: Call, *inputs: Value) -> Any:
     """An effect that is the same in all iterations: once."""
     if any(v.is_stacked for v in inputs):

@@ -68,8 +68,7 @@ def assign(call: Call, resource: Value, value: Value) -> Any:
 
 
 @ragged_rule("AssignAddVariableOp AssignSubVariableOp")
-@RegisterPFor("AssignAddVariableOp", ALWAYS)
-@RegisterPFor("AssignSubVariableOp", ALWAYS)
+@RegisterPFor("AssignAddVariableOp AssignSubVariableOp", ALWAYS)
 def add_all(call: Call, resource: Value, value: Value) -> Any:
     """v += sum_i x_i; an invariant x counts n times. v += f(v, x_i): one after the other."""
     found = recurrences.of(call)
@@ -127,7 +126,6 @@ def gather_own(call: Call, resource: Value, indices: Value) -> Any:
     if indices.n_leading > rank - is_nd:
         raise CannotVectorize("how many axes are indexed differs between iterations")
     _no_recurrence(call)
-    del resource
     origin = call.op.outputs[0]
     if _tf.in_xla_context(graph) or _tf.in_body(graph):  # the padding reads the first element
         made = call.rebuild(indices=indices.in_rows)

@@ -26,97 +26,53 @@ from tf_pfor.layouts.ragged_rules import ragged_rule
 _ND = ("bad_indices_policy", "use_locking")
 
 
-@RegisterPFor("ResourceScatterAdd", ALWAYS)
-@RegisterPFor("ResourceScatterDiv", ALWAYS)
-@RegisterPFor("ResourceScatterMul", ALWAYS)
-@RegisterPFor("ResourceScatterSub", ALWAYS)
+@RegisterPFor("ResourceScatterAdd ResourceScatterDiv ResourceScatterMul ResourceScatterSub", ALWAYS)
+@RegisterPFor("ResourceScatterNdAdd ResourceScatterNdSub", ALWAYS, attrs=_ND)
 def accumulate(call: Call, resource: Value, indices: Value, updates: Value) -> Any:
     """v[k_i] += x_i, in any order; what is invariant counts n times."""
     call.rebuild(indices=call.stacked(indices), updates=_full(call, indices, updates))
-    return None
 
 
-@RegisterPFor("ResourceScatterMax", ALWAYS)
-@RegisterPFor("ResourceScatterMin", ALWAYS)
+@RegisterPFor("ResourceScatterMax ResourceScatterMin", ALWAYS)
+@RegisterPFor("ResourceScatterNdMax ResourceScatterNdMin", ALWAYS, attrs=_ND)
 def extremum(call: Call, resource: Value, indices: Value, updates: Value) -> Any:
     """v[k_i] = max(v[k_i], x_i), in any order; what is invariant counts once."""
     if not (indices.is_stacked or updates.is_stacked):
-        once(call, lambda: call.rebuild())
-        return None
-    call.rebuild(indices=call.stacked(indices), updates=_full(call, indices, updates))
-    return None
+        return once(call, lambda: call.rebuild())
+    return accumulate(call, resource, indices, updates)
 
 
 @RegisterPFor("ResourceScatterUpdate", ALWAYS)
+@RegisterPFor("ResourceScatterNdUpdate", ALWAYS, attrs=_ND)
 def update(call: Call, resource: Value, indices: Value, updates: Value) -> Any:
-    """v[k_i] = x_i: the rows k_i must differ between iterations."""
+    """v[k_i] = x_i: the places k_i must differ between iterations."""
     if not (indices.is_stacked or updates.is_stacked):
-        once(call, lambda: call.rebuild())
-        return None
+        return once(call, lambda: call.rebuild())
     if not indices.is_stacked:
         raise Refused(_clash(call))
+    is_nd = "Nd" in call.op_type
     if not updates.is_stacked:  # all rows get the same value: in any order
-        if updates.inner_rank == 0 and not _is_row_of_scalars(call, indices):
-            call.rebuild()
-            return None
-        call.rebuild(updates=_full(call, indices, updates))
+        is_number = updates.inner_rank == 0 and not _is_row_of_scalars(call, indices)
+        call.rebuild(
+            **{} if is_number and not is_nd else {"updates": _full(call, indices, updates)}
+        )
         return None
-    full = _full(call, indices, updates)
-    places = call.emit("ExpandDims", indices.tensor, np.int32(-1))  # [n, ..., 1]
+    full, places = _full(call, indices, updates), indices.tensor
+    if not is_nd:
+        places = call.emit("ExpandDims", places, np.int32(-1))  # [n, ..., 1]
     with checked_to_differ(call, indices, places):
         call.rebuild(updates=full)
     return None
 
 
-@RegisterPFor("ResourceScatterNdAdd", ALWAYS, attrs=_ND)
-@RegisterPFor("ResourceScatterNdSub", ALWAYS, attrs=_ND)
-def accumulate_nd(call: Call, ref: Value, indices: Value, updates: Value) -> Any:
-    """v[k_i, l_i ...] += x_i, in any order; what is invariant counts n times."""
-    call.rebuild(indices=call.stacked(indices), updates=call.stacked(updates))
-    return None
-
-
-@RegisterPFor("ResourceScatterNdMax", ALWAYS, attrs=_ND)
-@RegisterPFor("ResourceScatterNdMin", ALWAYS, attrs=_ND)
-def extremum_nd(call: Call, ref: Value, indices: Value, updates: Value) -> Any:
-    """v[k_i, l_i ...] = max(v[...], x_i), in any order; what is invariant counts once."""
-    if not (indices.is_stacked or updates.is_stacked):
-        once(call, lambda: call.rebuild())
-        return None
-    call.rebuild(indices=call.stacked(indices), updates=call.stacked(updates))
-    return None
-
-
-@RegisterPFor("ResourceScatterNdUpdate", ALWAYS, attrs=_ND)
-def update_nd(call: Call, ref: Value, indices: Value, updates: Value) -> Any:
-    """v[k_i, l_i ...] = x_i: the places must differ between iterations."""
-    if not (indices.is_stacked or updates.is_stacked):
-        once(call, lambda: call.rebuild())
-        return None
-    if not indices.is_stacked:
-        raise Refused(_clash(call))
-    if not updates.is_stacked:
-        call.rebuild(updates=call.stacked(updates))
-        return None
-    with checked_to_differ(call, indices, indices.tensor):
-        call.rebuild()
-    return None
-
-
-@ragged_rule("ResourceScatterAdd ResourceScatterMax ResourceScatterMin ResourceScatterSub")
-def scatter_rows(call: Call, resource: Value, indices: Value, updates: Value) -> Any:
+@ragged_rule(
+    "ResourceScatterAdd ResourceScatterMax ResourceScatterMin ResourceScatterNdAdd "
+    "ResourceScatterNdSub ResourceScatterSub"
+)
+def scatter_rows(call: Call, resource: Value, indices: Value, updates: Value) -> None:
     """v[k] += x for the elements k of all rows, in any order."""
-    return _of_elements(call, indices, updates, call.require_rank(indices, "'indices'"))
-
-
-@ragged_rule("ResourceScatterNdAdd ResourceScatterNdSub")
-def scatter_rows_nd(call: Call, ref: Value, indices: Value, updates: Value) -> Any:
-    """The same, where the last axis of the indices is a place in the variable."""
-    return _of_elements(call, indices, updates, call.require_rank(indices, "'indices'") - 1)
-
-
-def _of_elements(call: Call, indices: Value, updates: Value, rank: int) -> None:
-    """One scatter of the elements of all rows, which ``rank`` axes number."""
+    rank = call.require_rank(indices, "'indices'")
+    rank -= int("Nd" in call.op_type)  # the last axis is a place in the variable
     if ordered_updates.group_of(call.op, call.walker) is not None:
         raise CannotVectorize("the order of what rows do to the variable counts")
     if not isinstance(indices, Ragged) or len(indices.sizes) > rank:
@@ -150,19 +106,16 @@ def _is_row_of_scalars(call: Call, indices: Value) -> bool:
 def _full(call: Call, indices: Value, updates: Value) -> tf.Tensor:
     """The updates as [n] + the shape of the indices + the shape of a row of the variable."""
     stacked = call.stacked(updates)  # [n] + ...
-    if call.require_rank(updates, "'updates'") or _is_row_of_scalars(call, indices):
+    if (
+        "Nd" in call.op_type
+        or call.require_rank(updates, "'updates'")
+        or _is_row_of_scalars(call, indices)
+    ):
         return stacked
     rows = call.stacked(indices)
     emit = call.emit
     shape = shape_of_variable(call, tf.int32)
-    rest = emit(
-        "StridedSlice",
-        shape,
-        np.asarray([1], np.int32),
-        np.asarray([0], np.int32),
-        np.asarray([1], np.int32),
-        end_mask=1,
-    )
+    rest = emit("StridedSlice", shape, [1], [0], [1], end_mask=1)
     full = emit("ConcatV2", [emit.shape_of(rows), rest], np.int32(0))
     rank = call.require_rank(indices, "'indices'")
     if static_shape(call).rank is None:

@@ -4,10 +4,6 @@ It may import `converters/sparse` and below; nobody may import it. Bytes that ar
 decoded do not belong here: that is `converters/parsing`.
 """
 
-from tf_pfor.converters.strings import strings, tables, text
-
-__all__ = [
-    "strings",
-    "tables",
-    "text",
-]
+from tf_pfor.converters.strings import strings as strings
+from tf_pfor.converters.strings import tables as tables
+from tf_pfor.converters.strings import text as text

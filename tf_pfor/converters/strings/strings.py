@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from tf_pfor.converters.math._broadcast import of_one_shape
 from tf_pfor.converters.math._families import fold_batch, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
-from tf_pfor.core.shapes import fold, inner_dims, unfold
+from tf_pfor.core.shapes import fold, unfold
 from tf_pfor.core.values import Value
 
 fold_batch(table("Fingerprint"), "data")
@@ -22,8 +23,7 @@ def fingerprints(call: Call, input: Value) -> Any:
     return unfold(call, call.rebuild(input=fold(call, input)), input)
 
 
-@RegisterPFor("ShardedFilename", ANY)
-@RegisterPFor("ShardedFilespec", ANY)
+@RegisterPFor("ShardedFilename ShardedFilespec", ANY)
 def name_of_shard(call: Call, basename: Value, *numbers: Value) -> Any:
     """The name, the shard and the number of shards, which have five digits."""
     emit = call.emit
@@ -52,7 +52,8 @@ def reduce_join(call: Call, inputs: Value, reduction_indices: Value) -> Any:
 @RegisterPFor("StringJoin", ANY, attrs=("separator",))
 def join(call: Call, parts: list[Value]) -> Any:
     """The kernel takes scalars and tensors of one shape: what it would broadcast is repeated."""
-    return call.rebuild(inputs=_of_one_shape(call, parts))
+    _require_one_shape(parts)
+    return call.rebuild(inputs=of_one_shape(call, parts))
 
 
 @RegisterPFor("Substr", ANY, attrs=("unit",))
@@ -61,30 +62,14 @@ def substr(call: Call, *_: Value) -> Any:
     values = call.flat_inputs()
     if not values[1].is_stacked and not values[2].is_stacked and values[1].inner_rank == 0:
         return call.rebuild(input=values[0].tensor)
-    tensors = _of_one_shape(call, values, with_scalars=False)
+    _require_one_shape(values)
+    tensors = of_one_shape(call, values, with_scalars=False)
     flat = [call.emit("Reshape", t, np.asarray([-1], np.int32)) for t in tensors]
     made = call.rebuild(**dict(zip(call.inputs, flat)))
     return call.emit("Reshape", made, call.emit.shape_of(tensors[0]))
 
 
-def _of_one_shape(call: Call, values: list[Value], *, with_scalars: bool = True) -> list[Any]:
-    """Each as [n, ...] of the shape of those with most axes; scalars of all rows may stay.
-
-    Raises:
-      CannotVectorize: if sizes of 1 would be repeated.
-    """
-    ranks = [call.require_rank(v) for v in values]
-    full = next(v for v, rank in zip(values, ranks) if rank == max(ranks))
-    parts = [call.loop.length, *inner_dims(call, full)]
-    if any(r and v.inner_shape != full.inner_shape for v, r in zip(values, ranks)):
+def _require_one_shape(values: list[Value]) -> None:
+    """Raises if sizes of 1 would be repeated."""
+    if len({v.inner_shape for v in values} - {()}) > 1:
         raise CannotVectorize("its inputs have different shapes")
-    made: list[Any] = []
-    for value, rank in zip(values, ranks):
-        if with_scalars and not value.is_stacked and rank == 0:
-            made.append(value.tensor)
-        elif rank == max(ranks):
-            made.append(call.stacked(value))
-        else:  # [n] -> [n, ...]
-            column = call.emit.reshape(call.stacked(value), [call.loop.length, *[1] * max(ranks)])
-            made.append(call.emit("BroadcastTo", column, call.emit.shape_vector(parts)))
-    return made

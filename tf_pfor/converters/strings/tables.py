@@ -16,7 +16,6 @@ from tf_pfor.layouts.ragged_rules import ragged_rule
 @ragged_rule("LookupTableFindV2")
 def find(call: Call, table_handle: Value, keys: Value, default_value: Value) -> Any:
     """One find of the keys of all rows."""
-    del table_handle
     if default_value.is_stacked or not isinstance(keys, Ragged) or not uses_packed(call):
         raise CannotVectorize("'default_value' differs between iterations")
     made = call.rebuild(keys=keys.tensor)
@@ -30,7 +29,6 @@ def find(call: Call, table_handle: Value, keys: Value, default_value: Value) -> 
 @ragged_rule("LookupTableInsertV2")
 def insert(call: Call, table_handle: Value, keys: Value, values: Value) -> None:
     """One insert, in the order of the iterations: of equal keys the last one stays."""
-    del table_handle
     if changes_what_it_reads(call.op, call.memo):
         raise CannotVectorize("the inserted value depends on the content of the table")
     if not isinstance(keys, Ragged) or not isinstance(values, Ragged) or not uses_packed(call):
@@ -43,7 +41,6 @@ def insert(call: Call, table_handle: Value, keys: Value, values: Value) -> None:
 @ragged_rule("LookupTableRemoveV2")
 def remove(call: Call, table_handle: Value, keys: Value) -> None:
     """One removal of the keys of all iterations."""
-    del table_handle
     if changes_what_it_reads(call.op, call.memo):
         raise CannotVectorize("the removed key depends on the content of the table")
     if not isinstance(keys, Ragged) or not uses_packed(call):

@@ -16,6 +16,7 @@ from tf_pfor.converters.ragged._entries import sizes_by
 from tf_pfor.converters.ragged._forms import (
     after_check,
     aligned,
+    all_from_packed,
     constant_axes,
     from_packed,
     of_elements,
@@ -37,7 +38,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes, Size, same_sizes, shape_value
 from tf_pfor.layouts.ragged_parts import row_counts
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 from tf_pfor.layouts.row_sizes import dim
 
 # ---------------------------------------------------------------------------
@@ -45,8 +46,7 @@ from tf_pfor.layouts.row_sizes import dim
 # ---------------------------------------------------------------------------
 
 
-@source("StringSplit StringSplitV2")
-@ragged_rule("StringSplit StringSplitV2")
+@ragged_rule("StringSplit StringSplitV2", is_source=True)
 def split(call: Call, input: Value, separator: Value) -> Any:
     """The pieces of all texts; the first column of their indices says of which text."""
     if separator.is_stacked:
@@ -65,8 +65,7 @@ def split(call: Call, input: Value, separator: Value) -> Any:
 
     longest = RowSizes(Cell(None, lambda: _in_graph(call, most)))
     return [
-        Ragged.packed(own, [sizes], call.op.outputs[0]),
-        Ragged.packed(pieces, [sizes], call.op.outputs[1]),
+        *all_from_packed(call, [own, pieces], [sizes]),
         shape_value(call.emit, [many, longest], tf.int64),
     ]
 
@@ -76,19 +75,16 @@ def _in_graph(call: Call, make: Callable[..., Any]) -> tf.Tensor:
         return make()
 
 
-@source("UnicodeDecode UnicodeDecodeWithOffsets")
-@ragged_rule("UnicodeDecode UnicodeDecodeWithOffsets")
+@ragged_rule("UnicodeDecode UnicodeDecodeWithOffsets", is_source=True)
 def decode(call: Call, input: Value) -> Any:
     """The characters of all texts, and with each where it begins."""
     texts, many = flat_of(call, input)
     splits, *parts = call.rebuild(input=texts)
-    own, sizes = own_splits(call, splits, many, call.op.outputs[0])
-    made = [Ragged.packed(t, [sizes], o) for t, o in zip(parts, call.op.outputs[1:])]
-    return [own, *made]
+    own, sizes = own_splits(call, splits, many, 0)
+    return [own, *all_from_packed(call, parts, [sizes], 1)]
 
 
-@source("StringNGrams")
-@ragged_rule("StringNGrams")
+@ragged_rule("StringNGrams", is_source=True)
 def ngrams(call: Call, data: Value, data_splits: Value) -> Any:
     """The n-grams of all rows."""
     flat, count = flat_of(call, data)
@@ -98,12 +94,11 @@ def ngrams(call: Call, data: Value, data_splits: Value) -> Any:
         made, ends = _of_rows_with_data(call, made, ends, count, many)
     room = data_splits.sizes[0] if isinstance(data_splits, Ragged) else None
     assert not isinstance(room, (int, tf.Tensor))
-    own, sizes = own_splits(call, ends, many, call.op.outputs[1], room)
-    return [Ragged.packed(made, [sizes], call.op.outputs[0]), own]
+    own, sizes = own_splits(call, ends, many, 1, room)
+    return [from_packed(call, made, [sizes]), own]
 
 
-@source("UnicodeEncode")
-@ragged_rule("UnicodeEncode")
+@ragged_rule("UnicodeEncode", is_source=True)
 def encode(call: Call, input_values: Value, input_splits: Value) -> Any:
     """The texts of all rows, of their characters."""
     flat, count = flat_of(call, input_values)
@@ -135,7 +130,6 @@ def _of_rows_with_data(
 @ragged_rule("ReduceJoin")
 def reduce_join(call: Call, inputs: Ragged, reduction_indices: Value) -> Any:
     """Over axes that all rows share: packed. Over the last ones that differ: by parts of rows."""
-    del reduction_indices
     rank, count = rank_of(inputs), inputs.n_leading
     axes = constant_axes(call, "reduction_indices", rank)
     if call.attr("keep_dims") or not uses_packed(call):
@@ -210,14 +204,6 @@ def substr(call: Call, *values: Value) -> Any:
         like = next(t for t, v in zip(operands, values) if isinstance(v, Ragged))
         operands = [tf.broadcast_to(t, tf.shape(like)) for t in operands]
     return from_packed(call, call.rebuild(**dict(zip(call.inputs, operands))), sizes)
-
-
-@ragged_rule("RegexFullMatch RegexReplace")
-def pattern(call: Call, text: Value, *others: Value) -> Any:
-    """Packed: the pattern, and what to put in its place, are the same in all rows."""
-    if not isinstance(text, Ragged) or any(v.is_stacked for v in others) or not uses_packed(call):
-        raise CannotVectorize("the pattern differs between iterations")
-    return from_packed(call, call.rebuild(input=text.tensor), text.sizes)
 
 
 def _alike(call: Call, values: Sequence[Value]) -> tuple[list[tf.Tensor], tuple[Size, ...]]:

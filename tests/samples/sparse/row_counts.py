@@ -1,4 +1,4 @@
-"""Samples of tf_pfor/converters/sparse/counts.py."""
+"""Samples of tf_pfor/converters/sparse/row_counts.py."""
 
 import numpy as np
 import tensorflow as tf
