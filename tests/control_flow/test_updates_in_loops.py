@@ -99,13 +99,25 @@ def by_its_items(t, a, p):
     return tf.while_loop(goes_on, trip, (0, a), maximum_iterations=4)[1]
 
 
+@tf.custom_gradient
+def _plus_one(x):
+    return x * 2.0, lambda upstream: upstream + 1.0
+
+
+def custom_gradient(t, a, p):
+    """Rows that are done have a gradient of zero, of which this makes another number."""
+    item = tf.tanh(_plus_one(a[(p[t] + 1) % 6]))
+    a = tf.tensor_scatter_nd_update(a, [[p[t]]], [_plus_one(item)])
+    return tf.tensor_scatter_nd_add(a, [[0]], [_plus_one(a[p[t]]) * 0.1])
+
+
 def in_place(t, a, p):
     return tf.raw_ops.InplaceUpdate(x=a * 1.0, i=p[t][None], v=_step(t, a, p)[None])
 
 
 STEPS = [
     update, add, sub, largest, smallest, single_numbers, same_places, several, read_whole_after,
-    replaced_after, in_a_branch, inner_loop, by_its_items,
+    replaced_after, in_a_branch, inner_loop, by_its_items, custom_gradient,
 ]  # fmt: skip
 
 

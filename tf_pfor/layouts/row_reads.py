@@ -22,6 +22,14 @@ from tf_pfor.core.pending import Packed
 from tf_pfor.core.values import Cell, RowSource, Stacked, Unstacked, Value, dims
 
 _GRADIENT = "TfPforReadOfRows"
+INDEX_DEPTH = 7
+"""The kernels of GatherNd and ScatterNd index this many axes."""
+
+
+def has_policy(call: Call) -> bool:
+    """Whether a gather or scatter says what indices out of bounds do (``bad_indices_policy``)."""
+    policy = call.attrs.get("bad_indices_policy")
+    return policy is not None and policy.s not in (b"", b"DEFAULT")
 
 
 def steps_of(value: Value, emit: Emitter) -> Cell | None:
@@ -67,17 +75,19 @@ def fuse(call: Call) -> Value | None:
 
 def _of_variable(call: Call, x: Stacked, source: RowSource) -> Value | None:
     """Some items of a loop variable that is updated in place: one GatherNd for all of them."""
-    op, emit, index = call.op, call.emit, call.inputs["indices"]
-    is_nd = op.type == "GatherNd"
-    if index.inner_rank is None or not (is_nd or _gather_index(op, call.inputs) is index):
+    op, emit, index = call.op, call.emit, call.value("indices")
+    shape, is_nd = index.inner_shape, op.type == "GatherNd"
+    if is_nd and (shape is None or (shape[-1] or INDEX_DEPTH) >= INDEX_DEPTH or has_policy(call)):
+        return None
+    if shape is None or not (is_nd or _gather_index(op, call.inputs) is index):
         return None
     at, rows = as_int32(call.walker.tile(index).tensor, emit), source.rows
     if not is_nd:
         at = emit("ExpandDims", at, np.int32(-1))
     assert rows is not None
     ids = emit.reshape(rows.get(), [call.loop.length, *[1] * (at.shape.rank - 1)])
-    shape = [call.loop.length, *(emit.dim(at, i) for i in range(1, at.shape.rank - 1)), 1]
-    ids = emit("BroadcastTo", ids, emit.shape_vector(shape))
+    sizes = [call.loop.length, *(emit.dim(at, i) for i in range(1, at.shape.rank - 1)), 1]
+    ids = emit("BroadcastTo", ids, emit.shape_vector(sizes))
     read = _gathered(source, emit("ConcatV2", [ids, at], np.int32(-1)), emit)
     return Value.stacked(read).with_inner_shape(dims(op.outputs[0]))
 
@@ -100,7 +110,7 @@ def _gathered(source: RowSource, places: tf.Tensor, emit: Emitter) -> tf.Tensor:
 
 @tf.RegisterGradient(_GRADIENT)
 def _gradient(op: tf.Operation, items: tf.Tensor, passed: tf.Tensor, _: object) -> list[Any]:
-    """The gradient of the array: that of the array passed on, with that of the items added."""
+    """The gradient of the array passed on, with the gradient of the items added."""
     return [None, tf.tensor_scatter_nd_add(passed, op.inputs[2], items), None]
 
 

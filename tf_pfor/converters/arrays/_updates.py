@@ -15,6 +15,7 @@ from tf_pfor import _tf
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.values import Stacked, Value
+from tf_pfor.layouts.row_reads import has_policy
 
 _GRADIENT = "TfPforUpdateOfRows"
 
@@ -37,7 +38,7 @@ def updated(
     """
     emit, mask = call.emit, call.loop.mask
     source = x.source if isinstance(x, Stacked) else None
-    if mask is None or source is None or source.variable is None:
+    if mask is None or source is None or source.variable is None or has_policy(call):
         return write(call.stacked(x), new)
     whole = source.whole.get()
     if call.op_type.endswith(("Add", "Sub")):

@@ -24,6 +24,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import inner_dims, leading, move_axis, transpose, unfold
 from tf_pfor.core.values import Value, folded_form
+from tf_pfor.layouts.row_reads import INDEX_DEPTH
 
 # ---------------------------------------------------------------------------
 # Gather
@@ -141,10 +142,6 @@ def gather_nd_by_row(call: Call, params: Value, indices: Value) -> Any:
     return call.rebuild(indices=_with_row(call, indices, params.inner_rank))
 
 
-_INDEX_DEPTH = 7
-"""The kernels of GatherNd and ScatterNd index this many axes."""
-
-
 def _with_row(call: Call, indices: Value, rank: int | None = None) -> tf.Tensor:
     """Index vectors with the number of the row in front: [n, ..., m] -> [n, ..., 1 + m].
 
@@ -154,8 +151,8 @@ def _with_row(call: Call, indices: Value, rank: int | None = None) -> tf.Tensor:
     shape = indices.inner_shape
     assert shape is not None
     most = rank if shape[-1] is None else shape[-1]
-    if most is None or most >= _INDEX_DEPTH:
-        raise CannotVectorize(f"the kernel indexes {_INDEX_DEPTH} axes, the loop included")
+    if most is None or most >= INDEX_DEPTH:
+        raise CannotVectorize(f"the kernel indexes {INDEX_DEPTH} axes, the loop included")
     return with_row(call, indices)
 
 
