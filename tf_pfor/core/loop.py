@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -219,6 +220,31 @@ class Loop:
         number = emit("GatherV2", whole, one, zero)
         others = emit("StopGradient", emit("BroadcastTo", number, emit.shape_of(whole)))
         return emit("Select", mask, whole, others)
+
+    @property
+    def mask(self) -> tf.Tensor | None:
+        """bool [length]: the rows that do what they do for themselves; None if no row stands in."""
+        return None if self._stand_in is None else self._stand_in[0]
+
+    def updatable(
+        self,
+        whole: tf.Tensor,
+        inner: Shape,
+        variable: tf.Tensor,
+        rows: Callable[[], tf.Tensor] | None = None,
+    ) -> Stacked:
+        """A loop variable, of which single items are read and updated without gathering its rows.
+
+        Args:
+          whole: its tensor, of all rows of the parent loop.
+          inner: the static shape of a row.
+          variable: the same at the begin of the trip.
+          rows: makes the rows as those see them that stand in for others; None to gather them.
+        """
+        cell = Cell(None, rows or (lambda: self.rows_of(whole, inner)))
+        assert self.rows is not None
+        source = RowSource(Cell(whole), Cell(self.rows), variable=variable)
+        return Stacked(cell, inner, whole.dtype, source=source)
 
     def seen_from(self, emit: Emitter) -> Loop:
         """This loop for ops that ``emit`` adds to another graph, inside or after this one."""

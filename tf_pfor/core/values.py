@@ -316,17 +316,20 @@ class RowSource:
       rows: int32 [n], the rows of it that this value is; None for all, in order.
       steps: a TensorList whose element t is ``whole[:, t]``; None where there is no loop. A read of
         ``x[t]`` in a loop takes it: then no read has a full-size gradient.
+      variable: for a variable of a loop in which one row stands in for others, its tensor at the
+        begin of the trip. ``whole`` is this tensor after updates of the rows that make the trip.
     """
 
     whole: Cell
     rows: Cell | None = None
     steps: Cell | None = None
+    variable: tf.Tensor | None = None
 
     def through(self, rows: Cell, compose: Callable[[tf.Tensor], tf.Tensor]) -> RowSource:
         """The source of a subset: ``rows`` of this one's rows."""
         outer = self.rows
         inner = rows if outer is None else Cell(None, lambda: compose(outer.get()))
-        return dataclasses.replace(self, rows=inner)
+        return dataclasses.replace(self, rows=inner, variable=None)
 
 
 Hold = Callable[["Stacked"], RowSource]

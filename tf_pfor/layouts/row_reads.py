@@ -21,6 +21,16 @@ from tf_pfor.core.emit import Emitter
 from tf_pfor.core.pending import Packed
 from tf_pfor.core.values import Cell, RowSource, Stacked, Unstacked, Value, dims
 
+_GRADIENT = "TfPforReadOfRows"
+INDEX_DEPTH = 7
+"""The kernels of GatherNd and ScatterNd index this many axes."""
+
+
+def has_policy(call: Call) -> bool:
+    """Whether a gather or scatter says what indices out of bounds do (``bad_indices_policy``)."""
+    policy = call.attrs.get("bad_indices_policy")
+    return policy is not None and policy.s not in (b"", b"DEFAULT")
+
 
 def steps_of(value: Value, emit: Emitter) -> Cell | None:
     """The list of the ``x[:, t]`` of a stacked value, made when first read."""
@@ -49,6 +59,8 @@ def fuse(call: Call) -> Value | None:
         return None
     if (x.cell.is_made and x.source.rows is not None) or not x.inner_shape:
         return None
+    if x.source.variable is not None and op.type != "StridedSlice":
+        return _of_variable(call, x, x.source)
     wanted = item_read(op) if op.type == "StridedSlice" else None
     index = _gather_index(op, inputs) if wanted is None else _index_value(wanted, call)
     if index is None or index.inner_shape != () or not index.is_tensor:
@@ -59,6 +71,47 @@ def fuse(call: Call) -> Value | None:
     if wanted is not None:
         read = wanted.cut(read, emit)
     return Value.stacked(read).with_inner_shape(dims(op.outputs[0]))
+
+
+def _of_variable(call: Call, x: Stacked, source: RowSource) -> Value | None:
+    """Some items of a loop variable that is updated in place: one GatherNd for all of them."""
+    op, emit, index = call.op, call.emit, call.value("indices")
+    shape, is_nd = index.inner_shape, op.type == "GatherNd"
+    if is_nd and (shape is None or (shape[-1] or INDEX_DEPTH) >= INDEX_DEPTH or has_policy(call)):
+        return None
+    if shape is None or not (is_nd or _gather_index(op, call.inputs) is index):
+        return None
+    at, rows = as_int32(call.walker.tile(index).tensor, emit), source.rows
+    if not is_nd:
+        at = emit("ExpandDims", at, np.int32(-1))
+    assert rows is not None
+    ids = emit.reshape(rows.get(), [call.loop.length, *[1] * (at.shape.rank - 1)])
+    sizes = [call.loop.length, *(emit.dim(at, i) for i in range(1, at.shape.rank - 1)), 1]
+    ids = emit("BroadcastTo", ids, emit.shape_vector(sizes))
+    read = _gathered(source, emit("ConcatV2", [ids, at], np.int32(-1)), emit)
+    return Value.stacked(read).with_inner_shape(dims(op.outputs[0]))
+
+
+def _gathered(source: RowSource, places: tf.Tensor, emit: Emitter) -> tf.Tensor:
+    """The items at ``places``, [n, ..., m].
+
+    Where a tape may record it, later readers get the array that the read passes on. Then the
+    gradient of the items is added to the array's in place.
+    """
+    whole = source.whole.get()
+    items = emit("GatherNd", whole, places)
+    is_here = whole.graph is emit.graph and not _tf.in_body(emit.graph)
+    if source.variable is None or not is_here or not _tf.may_record_gradients():
+        return items
+    items, passed, _ = emit.identities([items, whole, places], _GRADIENT)
+    source.whole.pass_on(passed)
+    return items
+
+
+@tf.RegisterGradient(_GRADIENT)
+def _gradient(op: tf.Operation, items: tf.Tensor, passed: tf.Tensor, _: object) -> list[Any]:
+    """The gradient of the array passed on, with the gradient of the items added."""
+    return [None, tf.tensor_scatter_nd_add(passed, op.inputs[2], items), None]
 
 
 def _of_parts(op: tf.Operation, parts: tuple[tf.Tensor, ...], emit: Emitter) -> Value | None:
@@ -80,8 +133,7 @@ def _read(x: Value, source: RowSource, index: Value, emit: Emitter) -> tf.Tensor
         ids = rows.get()
         if not index.is_stacked:
             at = emit("BroadcastTo", at, emit.shape_of(ids))
-        whole = source.whole.get()
-        return emit("GatherNd", whole, emit("Pack", [ids, at], axis=1))
+        return _gathered(source, emit("Pack", [ids, at], axis=1), emit)
     at = _wrapped(source, index, emit)
     element = emit(
         "TensorListGetItem",

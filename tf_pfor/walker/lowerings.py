@@ -94,7 +94,7 @@ def _drawn_once(call: Call) -> Results | None:
 
 def _read_of_row(call: Call) -> Results | None:
     """A read of one element of rows that were not gathered yet (``row_reads``)."""
-    if call.op_type not in ("GatherV2", "StridedSlice"):
+    if call.op_type not in ("GatherV2", "GatherNd", "StridedSlice"):
         return None
     found = row_reads.fuse(call)
     if found is None:

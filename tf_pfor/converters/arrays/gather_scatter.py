@@ -16,6 +16,7 @@ from tf_pfor.converters.arrays._indexing import (
     window,
     with_row,
 )
+from tf_pfor.converters.arrays._updates import updated
 from tf_pfor.converters.math._axis_by_row import checked, cube_rank, own_axis, to_front, to_place
 from tf_pfor.converters.math._families import with_n
 from tf_pfor.core.call import Call
@@ -23,6 +24,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import inner_dims, leading, move_axis, transpose, unfold
 from tf_pfor.core.values import Value, folded_form
+from tf_pfor.layouts.row_reads import INDEX_DEPTH
 
 # ---------------------------------------------------------------------------
 # Gather
@@ -140,10 +142,6 @@ def gather_nd_by_row(call: Call, params: Value, indices: Value) -> Any:
     return call.rebuild(indices=_with_row(call, indices, params.inner_rank))
 
 
-_INDEX_DEPTH = 7
-"""The kernels of GatherNd and ScatterNd index this many axes."""
-
-
 def _with_row(call: Call, indices: Value, rank: int | None = None) -> tf.Tensor:
     """Index vectors with the number of the row in front: [n, ..., m] -> [n, ..., 1 + m].
 
@@ -153,8 +151,8 @@ def _with_row(call: Call, indices: Value, rank: int | None = None) -> tf.Tensor:
     shape = indices.inner_shape
     assert shape is not None
     most = rank if shape[-1] is None else shape[-1]
-    if most is None or most >= _INDEX_DEPTH:
-        raise CannotVectorize(f"the kernel indexes {_INDEX_DEPTH} axes, the loop included")
+    if most is None or most >= INDEX_DEPTH:
+        raise CannotVectorize(f"the kernel indexes {INDEX_DEPTH} axes, the loop included")
     return with_row(call, indices)
 
 
@@ -179,11 +177,12 @@ def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Any:
 def scatter_into(call: Call, tensor: Value, indices: Value, updates: Value) -> Any:
     """The row comes first in every index."""
     first = next(iter(call.inputs))  # "tensor", or "input"
-    return call.rebuild(
-        **{first: call.stacked(tensor)},
-        indices=_with_row(call, indices, tensor.inner_rank),
-        updates=call.stacked(updates),
-    )
+    places, new = _with_row(call, indices, tensor.inner_rank), call.stacked(updates)
+
+    def write(whole: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
+        return call.rebuild(**{first: whole}, indices=places, updates=new)
+
+    return updated(call, tensor, places, new, write)
 
 
 _IN_PLACE = {
@@ -198,7 +197,9 @@ def in_place(call: Call, x: Value, i: Value, v: Value) -> Any:
     """Places of the first axis with the row in front, of a tensor that nobody else sees."""
     rows = call.emit("ExpandDims", call.stacked(i), np.int32(-1))  # [n, k, 1]
     places = with_row(call, Value.stacked(rows))
-    return call.emit(_IN_PLACE[call.op_type], call.stacked(x), places, call.stacked(v))
+    kind = _IN_PLACE[call.op_type]
+    write = lambda whole, new: call.emit(kind, whole, places, new)  # noqa: E731
+    return updated(call, x, places, call.stacked(v), write)
 
 
 # ---------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.arrays._indexing import row_numbers
+from tf_pfor.converters.arrays._updates import updated
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
@@ -22,11 +23,11 @@ def xla_dynamic_update_slice(call: Call, input: Value, update: Value, indices: V
 
     Places that differ are scattered to; XLA moves slices that reach over the end.
     """
-    emit, whole, new = call.emit, call.stacked(input), call.stacked(update)
+    emit, new = call.emit, call.stacked(update)
     if not indices.is_stacked:
         first = emit.constant([0], indices.dtype)
         begin = emit("ConcatV2", [first, indices.tensor], np.int32(0))
-        return call.rebuild(input=whole, update=new, indices=begin)
+        return call.rebuild(input=call.stacked(input), update=new, indices=begin)
     shape, sizes = input.inner_shape, update.inner_shape
     if not is_static(shape) or not is_static(sizes):
         raise CannotVectorize("the shape of an input is not known before running")
@@ -38,7 +39,9 @@ def xla_dynamic_update_slice(call: Call, input: Value, update: Value, indices: V
     places = emit("AddV2", begin, emit.constant(offsets))  # [n, ...u, r]
     rows = emit.shape_vector([call.loop.length, *sizes, 1])
     numbers = emit("BroadcastTo", row_numbers(call, indices.dtype, rank + 2), rows)
-    return emit("TensorScatterUpdate", whole, emit("ConcatV2", [numbers, places], -1), new)
+    places = emit("ConcatV2", [numbers, places], -1)
+    write = lambda whole, new: emit("TensorScatterUpdate", whole, places, new)  # noqa: E731
+    return updated(call, input, places, new, write)
 
 
 def _gradient(op: tf.Operation, upstream: tf.Tensor) -> list[Any]:

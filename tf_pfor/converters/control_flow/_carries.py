@@ -179,6 +179,11 @@ class Plan:
                 whole = dataclasses.replace(self.by_row[c.index], cell=Cell(tensors[0]))
                 seen[c.index] = self._inside[c.index] = loop.take(whole)
                 continue
+            if loop.mask is not None and c.layout is Layout.STACKED:
+                seen[c.index] = self._inside[c.index] = loop.updatable(
+                    tensors[0], c.inner, tensors[0]
+                )
+                continue
             rows = self._list_rows(c, loop, tensors, active) if c.is_list else None
             if c.is_clock or (c.is_list and c.is_resized and not c.has_lengths):
                 rows = dataclasses.replace(rows or ListRows(loop.length), is_even=True)

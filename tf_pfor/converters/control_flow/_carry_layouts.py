@@ -221,15 +221,17 @@ def _rows_begin_late(plan: Plan) -> bool:
 
 
 def _rows_differ(plan: Plan, empty: set[int]) -> bool:
-    """Lets lists differ between rows that leave at different times; False if nothing is new.
+    """Lets lists differ between rows, or hold one tensor; False if nothing is new.
 
     Args:
       plan: the plan.
       empty: the positions of lists that are empty before the loop.
     """
+    # Under XLA a push copies the tensor.
+    is_copied = plan.is_variant or _tf.in_xla_context(plan.call.emit.graph)
+    changed = is_copied and not plan.is_late and _find_pushed(plan)
     if not plan.is_variant:
-        return False
-    changed = not plan.is_late and _find_pushed(plan)
+        return changed
     for carry in plan.carries:
         if carry.repeats is not None:
             continue

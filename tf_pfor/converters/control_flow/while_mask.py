@@ -32,7 +32,7 @@ from tf_pfor.converters.control_flow._subgraphs import (
 from tf_pfor.converters.lists._list_lengths import list_length
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Layout, Value, dims, full_shape, is_static
+from tf_pfor.core.values import Layout, Stacked, Value, dims, full_shape, is_static
 
 State = list[list[tf.Tensor]]
 
@@ -127,7 +127,9 @@ class _Mask:
             everyone = positions(self.call, outer)
             loop = outer.padded(padded_rows(active, everyone, emit), emit)
             state = [
-                [loop.rows_of(t[0], c.inner)] if c.layout in (Layout.STACKED, Layout.RAGGED) else t
+                [loop.rows_of(t[0], c.inner)]
+                if c.ragged is not None or (c.repeats is not None and c.layout is Layout.STACKED)
+                else t
                 for c, t in zip(self.carries, old)
             ]
             writable = None  # those that stand in for others write what these write
@@ -167,6 +169,8 @@ class _Mask:
             """Rows that are done add nothing to a sum."""
             return emit("Select", active, tensor, emit("ZerosLike", tensor))
 
+        if (updated := _updated_in_place(carry, made, old)) is not None:
+            return [carry.known(updated, emit)]
         tensors = self.plan.tensors_of(carry, made, spread)
         if carry.ragged is not None:
             loop = self.call.loop.inside(emit)
@@ -233,3 +237,16 @@ class _Mask:
             else:
                 found[c.index] = plan.after_by_row(c, last.get(c.index, tensors[0]), tensors)
         return plan.results(found)
+
+
+def _updated_in_place(
+    carry: Carry, made: Sequence[Converted], old: Sequence[tf.Tensor]
+) -> tf.Tensor | None:
+    """A variable of which the rows at work have updated items; None if it is another tensor."""
+    if carry.layout is not Layout.STACKED or carry.repeats is not None:
+        return None
+    value = made[0].value
+    source = value.source if isinstance(value, Stacked) else None
+    if source is None or source.variable is not old[0]:
+        return None
+    return made[0].ready([source.whole.get()])[0]

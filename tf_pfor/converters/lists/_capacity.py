@@ -72,7 +72,8 @@ def most_of_all_rows(call: Call, value: Value, room: tf.Tensor) -> tf.Tensor:
     for i in Reach(graph).inputs_of(room.op):
         given = call.walker.value_of(graph.inputs[i])
         origin = given.source if isinstance(given, Stacked) else None
-        if given is None or (given.is_stacked and origin is None):
+        is_carried = origin is not None and origin.variable is not None
+        if given is None or is_carried or (given.is_stacked and origin is None):
             raise Refused(_NOT_FIXED)
         if origin is not None:
             given = Value.stacked(origin.whole.get()).with_inner_shape(given.inner_shape)
