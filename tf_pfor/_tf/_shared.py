@@ -35,7 +35,7 @@ def shared(*shapes: Sequence[int | None]) -> Callable[[Callable[..., Any]], Call
                 return made.get_concrete_function(*specs)
 
         @functools.wraps(function)
-        def call(*tensors: tf.Tensor, **options: Any) -> Any:
+        def call(*tensors: tf.Tensor, **options: object) -> Any:
             if tf.executing_eagerly():
                 return function(*tensors, **options)
             return _emitted(
@@ -49,7 +49,7 @@ def shared(*shapes: Sequence[int | None]) -> Callable[[Callable[..., Any]], Call
 
 def _emitted(function: Any, inputs: Sequence[tf.Tensor]) -> Any:
     """A call of a concrete function in the current graph."""
-    graph: Any = tf.compat.v1.get_default_graph()
+    graph = tf.compat.v1.get_default_graph()
     function.add_to_graph(graph)
     protos = {
         "Tin": _tf.attr_value("list(type)", [t.dtype for t in inputs]),

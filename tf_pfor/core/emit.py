@@ -102,7 +102,7 @@ class Emitter:
     @contextlib.contextmanager
     def at_work(self) -> Generator[None]:
         """In the block, TensorFlow's functions add ops cheaply here, and ``emitter`` finds this."""
-        graph: Any = self.graph
+        graph = self.graph
         is_first = not hasattr(graph, _CURRENT)
         if is_first:
             setattr(graph, _CURRENT, self)

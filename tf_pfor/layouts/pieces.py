@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -53,7 +52,7 @@ def in_one(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """[n, room, ...] as [n * room, ...], and where each row begins in that."""
     n, room, rest = dim(x, 0), dim(x, 1), x.shape[2:]
     is_known = rest.is_fully_defined() and 0 not in rest
-    shape: Any = [-1, *rest]
+    shape: tf.Tensor | list[int | None] = [-1, *rest]
     if not is_known:
         inner = quick.part(quick.shape(x), 2, None)
         shape = quick.concat([quick.stack([quick.multiply(n, room)]), inner])

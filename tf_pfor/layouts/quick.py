@@ -17,24 +17,24 @@ from tf_pfor.core.emit import DIM_MATH, emitter
 Number = tf.Tensor | int
 
 
-def op(op_type: str, *inputs: Any, **attrs: Any) -> Any:
+def op(op_type: str, *inputs: object, name: str | None = None, **attrs: object) -> Any:
     """The output of an op; arguments as of ``Emitter``."""
     if not tf.executing_eagerly():
-        return emitter()(op_type, *inputs, **attrs)
+        return emitter()(op_type, *inputs, name=name, **attrs)
     schema = _tf.schema(op_type)
     assert schema is not None
     given = {
-        arg.name: [*map(_eager, x)] if arg.is_list else _eager(x)
+        arg.name: [*map(_eager, x)] if arg.is_list and isinstance(x, list) else _eager(x)
         for arg, x in zip(schema.inputs, inputs, strict=True)
     }
     return getattr(tf.raw_ops, op_type)(**given, **attrs)
 
 
-def _eager(x: Any) -> Any:
+def _eager(x: object) -> object:
     return x if isinstance(x, (tf.Tensor, np.ndarray, np.generic)) else np.asarray(x, np.int32)
 
 
-def both(op_type: str, a: Any, b: Any) -> Any:
+def both(op_type: str, a: Number, b: Number) -> Any:
     """A binary op. A number gets the dtype of the tensor beside it; of two ints it is an int."""
     if isinstance(a, int) and isinstance(b, int):
         return DIM_MATH[op_type](a, b)
@@ -42,31 +42,31 @@ def both(op_type: str, a: Any, b: Any) -> Any:
     return op(op_type, *(x if isinstance(x, tf.Tensor) else np.asarray(x, like) for x in (a, b)))
 
 
-def add(a: Any, b: Any) -> Any:
+def add(a: Number, b: Number) -> Any:
     """a + b."""
     if isinstance(b, int) and b == 0:
         return a
     return both("AddV2", a, b)
 
 
-def subtract(a: Any, b: Any) -> Any:
+def subtract(a: Number, b: Number) -> Any:
     """a - b."""
     return both("Sub", a, b)
 
 
-def multiply(a: Any, b: Any) -> Any:
+def multiply(a: Number, b: Number) -> Any:
     """a * b."""
     return both("Mul", a, b)
 
 
 def concat(parts: Sequence[Any]) -> tf.Tensor:
     """Vectors, one behind the other."""
-    return op("ConcatV2", parts, 0)
+    return op("ConcatV2", [*parts], 0)
 
 
 def stack(parts: Sequence[Any], axis: int = 0) -> tf.Tensor:
     """Tensors of one shape along a new axis."""
-    return op("Pack", parts, axis=axis)
+    return op("Pack", [*parts], axis=axis)
 
 
 def gather(x: tf.Tensor, at: tf.Tensor, axis: int = 0, batch_dims: int = 0) -> tf.Tensor:
@@ -79,7 +79,7 @@ def expand(x: tf.Tensor, axis: int) -> tf.Tensor:
     return op("ExpandDims", x, axis)
 
 
-def where(condition: tf.Tensor, a: Any, b: Any) -> tf.Tensor:
+def where(condition: tf.Tensor, a: Number, b: Number) -> tf.Tensor:
     """``a`` where the condition holds, else ``b``; one of them is a tensor."""
     like = next(x for x in (a, b) if isinstance(x, tf.Tensor)).dtype.as_numpy_dtype
     given = [x if isinstance(x, tf.Tensor) else np.asarray(x, like) for x in (a, b)]
@@ -104,8 +104,7 @@ def dim(x: tf.Tensor, axis: int) -> Any:
 
 def part(x: tf.Tensor, first: int, end: int | None) -> tf.Tensor:
     """``x[first:end]`` of axis 0."""
-    masks = {} if end is not None else {"end_mask": 1}
-    return op("StridedSlice", x, [first], [end or 0], [1], **masks)
+    return op("StridedSlice", x, [first], [end or 0], [1], end_mask=int(end is None))
 
 
 def largest(x: tf.Tensor) -> tf.Tensor:

@@ -13,8 +13,6 @@ from tf_pfor.core.values import Cell, Rows
 from tf_pfor.layouts import cpu_kernels, quick
 from tf_pfor.layouts.quick import dim as dim
 
-_COLUMN = {"begin_mask": 1, "end_mask": 1, "shrink_axis_mask": 2}  # of x[:, k]
-
 
 class RowSizes:
     """The sizes of the rows along one axis.
@@ -118,7 +116,10 @@ class RowSizes:
             last = quick.add(first, quick.op("Cast", self.tensor, DstT=tf.int64))
             _, made = quick.op("RaggedRange", first, last, np.int64(1), Tsplits=tf.int32)
             halves = quick.op("Bitcast", made, type=tf.int32)
-            return quick.op("StridedSlice", halves, [0, 1], [0, 2], [1, 1], **_COLUMN)
+            place = [0, 1], [0, 2], [1, 1]  # of halves[:, 1]
+            return quick.op(
+                "StridedSlice", halves, *place, begin_mask=1, end_mask=1, shrink_axis_mask=2
+            )
         begins, total = self.splits[1:-1], self.splits[-1]
         marks = tf.scatter_nd(begins[:, None], tf.ones_like(begins), tf.stack([total + 1]))
         return tf.cumsum(marks)[:total]

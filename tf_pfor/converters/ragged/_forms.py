@@ -323,7 +323,7 @@ def coordinates(sizes: Sequence[Size], at: tf.Tensor) -> tuple[tf.Tensor, list[t
       at: [m], numbers of entries.
     """
     rows = quick.gather(row_ids(sizes), at)
-    left: Any = at - tf.cast(quick.gather(row_starts(sizes), rows), at.dtype)
+    left = quick.subtract(at, tf.cast(quick.gather(row_starts(sizes), rows), at.dtype))
     found: list[tf.Tensor] = []
     for size in sizes[:0:-1]:
         own = tf.gather(size.tensor, rows) if isinstance(size, RowSizes) else size
