@@ -5,6 +5,10 @@ vectorize, divided by the seconds to trace the same function for one example. Th
 of the map, divided by the ops of one example (constants do not count). ``twice`` is the time for a
 body that is twice as long, divided by the time for the body: 2 is linear.
 
+``bound`` is the least time, divided by the time of one example. It is the time to trace one
+example, and to create the finished ops of the map once more, one by one. No rule is asked for them
+then, no layout is tried, and no branch or loop is built of them.
+
 ``--programs`` measures the programs of ``tests/programs`` as well, plain and with a tape in the
 body. The programs here are those that cost most; those there are what users write.
 """
@@ -24,6 +28,8 @@ import tf_pfor
 from benchmarks import timing
 from tests.program_modes import with_gradients
 from tests.programs import ALL
+from tf_pfor import _tf
+from tf_pfor._tf import _graphs
 
 Fn = Callable[..., Any]
 RNG = np.random.default_rng(0)
@@ -171,16 +177,28 @@ def measured(
     """The records of a program."""
     many, one, elems = programs[name]
     autograph = name not in PROGRAMS
+    graphs: dict[str, tf.Graph] = {}  # of the last round
+
+    def keeping(key: str, fn: Fn, args: Any, autograph: bool = False) -> Fn:
+        def run() -> None:
+            graphs[key] = traced(fn, args, autograph)
+
+        return run
+
     contenders = {
-        "map": lambda: traced(many, elems, autograph),
-        "one": lambda: traced(one, row_specs(elems), autograph),
-        **({"twice": lambda: traced(TWICE[name], elems)} if name in TWICE else {}),
+        "map": keeping("map", many, elems, autograph),
+        "one": keeping("one", one, row_specs(elems), autograph),
+        "bare": lambda: created(nodes),
+        **({"twice": keeping("twice", TWICE[name], elems)} if name in TWICE else {}),
     }
+    contenders["map"]()
+    nodes = nodes_of(graphs["map"])
     times = timing.interleaved(contenders, seconds=0, least=rounds, clock=time.process_time)
-    ops = {key: contenders[key]() for key in ("map", "one")}
+    ops = {key: count(graphs[key]) for key in ("map", "one")}
     found = [
         timing.record(name, "time", timing.ratio(times, "map", "one"), "one example"),
         timing.record(name, "ops", ops["map"] / ops["one"], "one example"),
+        timing.record(name, "bound", 1 + timing.ratio(times, "bare", "one"), better=None),
     ]
     if name in TWICE:
         twice = timing.ratio(times, "twice", "map")
@@ -188,11 +206,48 @@ def measured(
     return found
 
 
-def traced(fn: Fn, args: Any, autograph: bool = False) -> int:
-    """Traces a function anew; how many ops it has, constants apart, in all its functions."""
+def traced(fn: Fn, args: Any, autograph: bool = False) -> tf.Graph:
+    """The graph of a function that is traced anew."""
     made = tf.function(lambda *a: fn(*a), autograph=autograph)
-    graph = made.get_concrete_function(args).graph.as_graph_def()
-    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    return made.get_concrete_function(args).graph
+
+
+Node = tuple[str, list[Any], dict[str, Any], str, list[Any]]
+"""The op type, inputs, attributes, name and outputs of an op."""
+
+
+def nodes_of(graph: tf.Graph) -> list[list[Node]]:
+    """The ops of a graph and of all functions that it calls, each function once."""
+    graphs: dict[str, tf.Graph] = {"": graph}
+    found: list[list[Node]] = []
+    for g in (todo := [graph]):  # grows
+        found.append([])
+        for op in g.get_operations():
+            attrs = dict(_tf.attr_map(op))
+            keys = [(t.op.name, t.value_index) for t in op.inputs]
+            made = [(op.name, k) for k in range(len(op.outputs))]
+            found[-1].append((op.type, keys, attrs, op.name, made))
+            for name in _tf.function_names(attrs):
+                if name not in graphs:
+                    graphs[name] = _tf.function_graph(g, name)
+                    todo.append(graphs[name])
+    return found
+
+
+def created(functions: list[list[Node]]) -> None:
+    """Creates ops as the package does, in a graph for each function."""
+    for nodes in functions:
+        graph, known = tf.__internal__.FuncGraph("bare"), dict[Any, tf.Tensor]()
+        with graph.as_default():
+            for op_type, inputs, attrs, name, made in nodes:
+                op = _graphs.add_op(graph, op_type, [known[k] for k in inputs], attrs, name)
+                known.update(zip(made, op.outputs))
+
+
+def count(graph: tf.Graph) -> int:
+    """The number of ops, constants apart: a function counts once, however often it is called."""
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
     return sum(node.op != "Const" for node in nodes)
 
 
@@ -200,7 +255,7 @@ def all_measured(programs: dict[str, tuple[Fn, Fn, Any]], rounds: int) -> list[t
     """The records of some programs, printed as a table with their medians."""
     found = [record for name in programs for record in measured(name, programs, rounds)]
     print(timing.overview(found))
-    for key in ("time", "ops"):
+    for key in ("time", "ops", "bound"):
         values = [r["value"] for r in found if r["measure"] == key and r["value"] is not None]
         print(f"{key}: median {statistics.median(values):.1f}, worst {max(values):.1f}")
     return found
@@ -212,9 +267,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--programs", action="store_true", help="those of tests/programs, too")
     args = parser.parse_args()
-    timing.save("first_call", all_measured(PROGRAMS, args.rounds))
+    found = all_measured(PROGRAMS, args.rounds)
     if args.programs:
-        all_measured(of_users(), args.rounds)
+        found += all_measured(of_users(), args.rounds)
+    timing.save("first_call", found)
 
 
 if __name__ == "__main__":

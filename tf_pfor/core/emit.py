@@ -20,7 +20,7 @@ from tf_pfor.core.values import Value, dims, is_static
 Dim = int | tf.Tensor
 """A dimension: an int when it is static, else a scalar int32 tensor."""
 
-_DIM_MATH: dict[str, Callable[[int, int], int]] = {
+DIM_MATH: dict[str, Callable[[int, int], int]] = {
     "AddV2": operator.add,
     "FloorDiv": operator.floordiv,
     "FloorMod": operator.mod,
@@ -73,6 +73,9 @@ def seeds(seed: int, seed2: int, draw: int = 0) -> dict[str, int]:
     return {"seed": seed, "seed2": seed2}
 
 
+_CURRENT = "_tf_pfor_emitter"  # an attribute of graphs: who is at work there
+
+
 class Emitter:
     """Adds ops to one graph.
 
@@ -95,6 +98,20 @@ class Emitter:
         self.memo: dict[Any, Any] = {}  # what converters emit once; keys must keep ids alive
         self._reshaped: dict[Any, tuple[Any, tf.Tensor]] = {}
         self.once: _graphs.Once = {}
+
+    @contextlib.contextmanager
+    def at_work(self) -> Generator[None]:
+        """In the block, TensorFlow's functions add ops cheaply here, and ``emitter`` finds this."""
+        graph = self.graph
+        is_first = not hasattr(graph, _CURRENT)
+        if is_first:
+            setattr(graph, _CURRENT, self)
+        try:
+            with _graphs.quickly(graph, self.once):
+                yield
+        finally:
+            if is_first:
+                delattr(graph, _CURRENT)
 
     @contextlib.contextmanager
     def as_default(self) -> Generator[None]:
@@ -255,7 +272,7 @@ class Emitter:
     def dim_math(self, op_type: str, a: Dim, b: Dim) -> Dim:
         """Arithmetic of dimensions: in Python when both are static, else one op."""
         if isinstance(a, int) and isinstance(b, int):
-            return _DIM_MATH[op_type](a, b)
+            return DIM_MATH[op_type](a, b)
         return self(op_type, self.as_tensor(a), self.as_tensor(b))
 
     def shape_vector(self, parts: Sequence[Dim]) -> tf.Tensor:
@@ -314,6 +331,12 @@ class Emitter:
                 unknown = self.dim(tensor, found.index(None))
                 return self.reshape(tensor, [unknown if d is None else d for d in shape])
         return self._reshape(tensor, [-1 if d is None else d for d in shape])
+
+
+def emitter() -> Emitter:
+    """The emitter that is at work in the current graph; a new one if there is none."""
+    graph = tf.compat.v1.get_default_graph()
+    return getattr(graph, _CURRENT, None) or Emitter(graph)
 
 
 def folded(op: tf.Operation, values: Sequence[Value]) -> np.ndarray | None:

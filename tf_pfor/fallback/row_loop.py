@@ -311,14 +311,17 @@ class RowLoop:
         return rows.differentiable(*given)
 
     def __call__(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
-        """The stacked outputs of the region."""
+        """The stacked outputs of the region; a trial has stand-ins and builds no loop."""
+        emit, outputs = self._walker.emit, self.region.outputs
+        if emit.is_trial and not any(t.dtype in (tf.resource, tf.variant) for t in outputs):
+            return [emit.stand_in(t.dtype, self.full(dims(t))) for t in outputs]
         if self.in_order:
             made = self._while_loop(*tensors)
         else:
             one = self._traced(self._row, self._row_specs(tensors), tensors)
             rows = self._traced(self._chosen(one), _specs(tensors), tensors)
             made = _graphs.call_row_loop(rows, one, self.stacked, tensors)
-        for tensor, output in zip(made, self.region.outputs):
+        for tensor, output in zip(made, outputs):
             tensor.set_shape(self.full(dims(output)))
         return list(made)
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.values import Cell
-from tf_pfor.layouts import cpu_kernels
+from tf_pfor.layouts import cpu_kernels, quick
 from tf_pfor.layouts.pieces import (
     Numbers,
     copied,
@@ -37,7 +37,7 @@ def largest(size: Size) -> Any:
     size = size.of_all_rows
     if size.most is not None:
         return size.most
-    return shared([size], "largest", lambda: tf.reduce_max(tf.concat([size.tensor, [0]], 0)))
+    return shared([size], "largest", lambda: quick.largest(size.tensor))
 
 
 def shared(sizes: Sequence[Size], key: Hashable, make: Callable[[], tf.Tensor]) -> tf.Tensor:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf._custom_gradients import attached
+from tf_pfor.layouts import quick
 from tf_pfor.layouts.cpu_kernels import is_converted, may_run
 from tf_pfor.layouts.row_sizes import RowSizes, dim
 
@@ -42,19 +43,22 @@ def ranges(x: tf.Tensor, first: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
 
 def of_ranges(x: tf.Tensor, first: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The cuts before and behind each of such ranges, and which pieces they are."""
-    both = tf.reshape(tf.stack([first, first + lengths], 1), [-1])
-    cuts = tf.concat([[0], both, tf.shape(x)[:1]], 0)
-    return cuts, tf.range(tf.shape(lengths)[0]) * 2 + 1
+    both = quick.op("Reshape", quick.stack([first, quick.add(first, lengths)], 1), [-1])
+    cuts = quick.concat([[0], both, quick.part(quick.shape(x), 0, 1)])
+    return cuts, quick.numbers(quick.add(quick.multiply(dim(lengths, 0), 2), 1), 1, 2)
 
 
 def in_one(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """[n, room, ...] as [n * room, ...], and where each row begins in that."""
     n, room, rest = dim(x, 0), dim(x, 1), x.shape[2:]
     is_known = rest.is_fully_defined() and 0 not in rest
-    shape = [-1, *rest] if is_known else tf.concat([[n * room], tf.shape(x)[2:]], 0)
-    flat = tf.reshape(x, shape)
+    shape: tf.Tensor | list[int | None] = [-1, *rest]
+    if not is_known:
+        inner = quick.part(quick.shape(x), 2, None)
+        shape = quick.concat([quick.stack([quick.multiply(n, room)]), inner])
+    flat = quick.op("Reshape", x, shape)
     flat.set_shape([None, *rest])
-    return flat, tf.range(n) * room
+    return flat, quick.multiply(quick.numbers(n), room)
 
 
 def copied(x: tf.Tensor, cuts: tf.Tensor, which: tf.Tensor) -> tf.Tensor:

@@ -6,10 +6,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor.core.values import Cell, Rows
-from tf_pfor.layouts import cpu_kernels
+from tf_pfor.layouts import cpu_kernels, quick
+from tf_pfor.layouts.quick import dim as dim
 
 
 class RowSizes:
@@ -61,7 +63,9 @@ class RowSizes:
         self._all: RowSizes | None = None if whole is None else whole.of_all_rows
         self._rows = Cell(rows, lambda: beside(self.tensor, self._make_rows))
         self._splits = Cell(splits, lambda: beside(self.tensor, self._make_splits))
-        self._starts = Cell(None, lambda: beside(self.tensor, lambda: self.splits[:-1]))
+        self._starts = Cell(
+            None, lambda: beside(self.tensor, lambda: quick.part(self.splits, 0, -1))
+        )
         self.shared: dict[Any, Any] = {}
         self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
@@ -96,7 +100,7 @@ class RowSizes:
         return self._splits.get()
 
     def _make_splits(self) -> tf.Tensor:
-        made = tf.concat([[0], tf.cumsum(self.tensor)], 0)
+        made = quick.concat([[0], quick.op("Cumsum", self.tensor, 0)])
         n = self.tensor.shape[0]
         made.set_shape([None if n is None else n + 1])
         return made
@@ -107,11 +111,15 @@ class RowSizes:
         On CPUs a range of int64 for each row is faster: its upper halves are the row's number.
         """
         if cpu_kernels.may_run():
-            first = tf.range(tf.shape(self.tensor, tf.int64)[0]) * 2**32
-            last = first + tf.cast(self.tensor, tf.int64)
-            one = tf.constant(1, tf.int64)
-            made = tf.raw_ops.RaggedRange(starts=first, limits=last, deltas=one, Tsplits=tf.int32)
-            return tf.bitcast(made.rt_dense_values, tf.int32)[:, 1]
+            first = quick.op("Cast", quick.numbers(quick.dim(self.tensor, 0)), DstT=tf.int64)
+            first = quick.multiply(first, 2**32)
+            last = quick.add(first, quick.op("Cast", self.tensor, DstT=tf.int64))
+            _, made = quick.op("RaggedRange", first, last, np.int64(1), Tsplits=tf.int32)
+            halves = quick.op("Bitcast", made, type=tf.int32)
+            place = [0, 1], [0, 2], [1, 1]  # of halves[:, 1]
+            return quick.op(
+                "StridedSlice", halves, *place, begin_mask=1, end_mask=1, shrink_axis_mask=2
+            )
         begins, total = self.splits[1:-1], self.splits[-1]
         marks = tf.scatter_nd(begins[:, None], tf.ones_like(begins), tf.stack([total + 1]))
         return tf.cumsum(marks)[:total]
@@ -162,17 +170,11 @@ def beside(tensor: tf.Tensor, make: Callable[[], tf.Tensor]) -> tf.Tensor:
 def count_of(sizes: Sequence[Size]) -> tf.Tensor | int:
     """n, of the rows."""
     first = next(s for s in sizes if isinstance(s, RowSizes)).tensor
-    return dim(first, 0)
-
-
-def dim(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:
-    """The size of an axis, an int where it is known."""
-    known = tensor.shape[axis]
-    return tf.shape(tensor)[axis] if known is None else known
+    return quick.dim(first, 0)
 
 
 def dims_of(tensor: tf.Tensor, first: int = 0, end: int | None = None) -> list[int | tf.Tensor]:
-    """The sizes of some axes, ints where they are known: two ops for those that are not."""
+    """The sizes of some axes, ints where they are known."""
     known: list[Any] = tensor.shape.as_list()
-    own = tf.unstack(tf.shape(tensor), len(known)) if None in known[first:end] else known
-    return [d if k is None else k for k, d in zip(known, own)][first:end]
+    places = range(len(known))[first:end]
+    return [quick.dim(tensor, i) for i in places]

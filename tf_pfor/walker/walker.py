@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor._tf import _graphs, _stacks
+from tf_pfor._tf import _stacks
 from tf_pfor.core import ranges, regions
 from tf_pfor.core.conversion import Cut, Failed, Inputs
 from tf_pfor.core.emit import Emitter
@@ -91,7 +91,7 @@ class Walker:
         self._reopen(tensors)
         self._asked = (*self._asked, *tensors)
         self._roots = (*self._roots, *(t.op for t in tensors), *operations)
-        with _graphs.quickly(self.emit.graph, self.emit.once):
+        with self.emit.at_work():
             self.visit([*(t.op for t in tensors), *operations])
         self._check_told(tensors)
         if self.failed(operations):

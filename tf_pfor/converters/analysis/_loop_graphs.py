@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
@@ -302,15 +303,28 @@ def surely_stacked(graph: tf.Graph, given: Sequence[bool]) -> list[bool]:
         if not any(own) or schema is None or op.type in _SAME_FOR_ALL:
             continue
         if op.type in (*_tf.CALLS, *BRANCHES):
-            given_here = own[int(op.type in BRANCHES) :]
-            ends = [surely_stacked(called, given_here) for called in _tf.functions_of(op)]
-            own = [any(each) for each in zip(*ends)]
+            called, is_chosen = _tf.functions_of(op), op.type in BRANCHES
+            ends = [surely_stacked(g, own[int(is_chosen) :]) for g in called]
+            differ = [is_chosen and own[0] and _depends_on_branch(called, t) for t in op.outputs]
+            own = [any(each) for each in zip(differ, *ends)]
         elif not schema.is_stateful and "func" not in schema.attr_types.values():
             own = [True] * len(op.outputs)
         else:
             continue
         found |= {(t.op, t.value_index) for t, is_own in zip(op.outputs, own) if is_own}
     return [(t.op, t.value_index) in found for t in graph.outputs]
+
+
+def _depends_on_branch(branches: Sequence[tf.Graph], output: tf.Tensor) -> bool:
+    """Whether an output of a conditional is another tensor in another branch; not for lists."""
+    if output.dtype in (tf.resource, tf.variant):
+        return False
+    ends = [source(g.outputs[output.value_index]) for g in branches]
+    if all(t.op.type == "Const" for t in ends):
+        values = [np.asarray(_tf.static_value(t)) for t in ends]
+        return not all(np.array_equal(values[0], x) for x in values[1:])
+    places = {input_passed(g, output.value_index) for g in branches}
+    return len(places) > 1 or None in places
 
 
 def most_trips(

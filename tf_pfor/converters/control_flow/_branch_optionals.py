@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -22,6 +23,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, rows_of
 from tf_pfor.core.values import Value
+from tf_pfor.layouts import quick
 from tf_pfor.layouts.row_sizes import RowSizes
 
 
@@ -92,20 +94,20 @@ def by_branch(
     """
     emit, key = call.emit, ("by branch", index.ref())
     if key not in emit.memo:
-        emit.memo[key] = tf.math.invert_permutation(tf.concat(parts, 0))
-    place, count, before = emit.memo[key], tf.constant(0), tf.constant(0)
+        emit.memo[key] = quick.op("InvertPermutation", quick.concat(parts))
+    place, count, before = emit.memo[key], 0, 0
     all_made: tf.Tensor | None = None
-    numbers, ids = list[tf.Tensor](), list[tf.Tensor]()
+    numbers, ids = list[Any](), list[Any]()
     for (handle, ends, rows), known in zip(made, optionals):
-        ids.append(rows + count)  # rows are numbered through all, and so are optionals
-        numbers.append(ends + before)
-        count += tf.size(ends)
+        ids.append(quick.add(rows, count))  # rows are numbered through all, and so are optionals
+        numbers.append(quick.add(ends, before))
+        count = quick.add(count, quick.dim(ends, 0))
         if known.is_own:
-            all_made, before = list_of([item_at(handle, 0)], all_made), before + 1
+            all_made, before = list_of([item_at(handle, 0)], all_made), quick.add(before, 1)
         else:
             all_made = handle if all_made is None else joined(all_made, handle)
-            before += tf.raw_ops.TensorListLength(input_handle=handle)
-    ids, numbers = tf.gather(tf.concat(ids, 0), place), tf.concat(numbers, 0)
+            before = quick.add(before, quick.op("TensorListLength", handle))
+    ids, numbers = quick.gather(quick.concat(ids), place), quick.concat(numbers)
     own = tuple(
         (p, m[0], h or ()) for p, m, h, known in zip(parts, made, held, optionals) if known.is_own
     )

@@ -52,6 +52,10 @@ def planned(call: Call, args: Sequence[Value]) -> Plan:
     keep_shapes(plan.carries, given, body, plan.as_seen, call.loop.static_length)
     if body.may_differ:
         _stack_what_trips_stack(plan)
+    plan.is_variant = _differs_in_trips(plan)
+    _rows_begin_late(plan)
+    for carry in plan.carries:
+        _hold_packs(plan, carry)
     _settle(plan)
     while _rows_begin_late(plan) or _rows_differ(plan, empty | set(aside)):
         _settle(plan)
@@ -158,8 +162,13 @@ def _settle(plan: Plan) -> None:
         if _form(plan) == before:
             break
     refuse_carried(plan.call, [plan.body.graph.outputs[i] for i in positions])
-    goes_on = plan.cond.trial(plan.as_seen(), length)[0].layout
-    plan.is_variant = plan.is_late or goes_on is not Layout.UNSTACKED
+    plan.is_variant = plan.is_late or _differs_in_trips(plan)
+
+
+def _differs_in_trips(plan: Plan) -> bool:
+    """Whether rows may make different numbers of trips; more than one knows at first may."""
+    (goes_on,) = plan.cond.trial(plan.as_seen(), plan.call.loop.static_length)
+    return goes_on.layout is not Layout.UNSTACKED
 
 
 def _form(plan: Plan) -> list[Any]:

@@ -18,7 +18,7 @@ from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor._tf._custom_gradients import attached
 from tf_pfor.core.call import Call
-from tf_pfor.core.emit import Emitter
+from tf_pfor.core.emit import Emitter, emitter
 from tf_pfor.core.stacked_lists import ListRows, StackedList
 from tf_pfor.core.values import Value
 
@@ -58,7 +58,7 @@ def as_read(tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 def list_of(handles: Sequence[tf.Tensor], before: tf.Tensor | None = None) -> tf.Tensor:
     """A list of variants, in the current graph, behind the items of the list ``before``."""
-    made, emit = before, Emitter()
+    made, emit = before, emitter()
     if made is None:
         made = emit("EmptyTensorList", SCALAR, np.int32(-1), element_dtype=tf.variant)
         _graphs.keep_from_folding(made.op)
@@ -69,7 +69,7 @@ def list_of(handles: Sequence[tf.Tensor], before: tf.Tensor | None = None) -> tf
 
 def item_at(handle: tf.Tensor, index: object) -> tf.Tensor:
     """A variant in a list of variants, in the current graph."""
-    return Emitter()("TensorListGetItem", handle, index, SCALAR, element_dtype=tf.variant)
+    return emitter()("TensorListGetItem", handle, index, SCALAR, element_dtype=tf.variant)
 
 
 def one_of(handle: tf.Tensor, index: tf.Tensor) -> tf.Tensor:

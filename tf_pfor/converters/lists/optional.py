@@ -34,6 +34,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.stacked_lists import ListRows, known_rows, list_with_rows, rows_of
 from tf_pfor.core.values import Value
+from tf_pfor.layouts import quick
 from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
@@ -149,12 +150,14 @@ def _chosen(call: Call, source: Value) -> tuple[tf.Tensor, tf.Tensor | None]:
             raise CannotVectorize("it is not known which optional each row has")
         with emit.graph.as_default():
             ids = row_ids(call, source)
-            each = tf.gather(rows.lengths, ids)
+            each = quick.gather(rows.lengths, ids)
             number = _number(call, source.tensor, each)
-            same = tf.debugging.assert_equal(each, number, "Rows read optionals of two branches.")
-            with tf.control_dependencies([] if same is None else [same]):
-                before = tf.reduce_sum(tf.cast(rows.lengths < number, tf.int32))
-                ids = ids - before
+            is_same = quick.both("Equal", each, number)
+            same = quick.check(is_same, "Rows read optionals of two branches.", [each])
+            with tf.control_dependencies([same]):
+                is_before = quick.op("Less", rows.lengths, number)
+                before = quick.op("Sum", quick.op("Cast", is_before, DstT=tf.int32), 0)
+                ids = quick.subtract(ids, before)
     with emit.graph.as_default():
         return one_of(source.tensor, number), ids
 
@@ -163,7 +166,7 @@ def _number(call: Call, handle: tf.Tensor, each: tf.Tensor) -> tf.Tensor:
     """int32 []: which optional to read. Rows say it; if there are none, one that has a value."""
     known = call.loop.static_length
     if known or call.loop.rows is not None:  # what some rows do is not run without any
-        return tf.reduce_max(tf.concat([each, [0]], 0))
+        return quick.largest(each)
     first = functools.partial(first_with_value, handle)
     if known == 0:
         return first()

@@ -17,6 +17,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.facts import REDUCTION, facts_of, neutral_element
 from tf_pfor.core.shapes import expand_to_rank
 from tf_pfor.core.values import Value
+from tf_pfor.layouts import quick
 from tf_pfor.layouts.packing import largest, masked
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, same_sizes
 from tf_pfor.layouts.ragged_parts import packed_to, row_counts
@@ -110,7 +111,7 @@ def _with_sizes(call: Call, value: Value, axis: int) -> Ragged:
     x = value.in_rows if isinstance(value, Ragged) else call.stacked(value)
     sizes = [*value.sizes] if isinstance(value, Ragged) else []
     sizes += [dim(x, k + 1) for k in range(len(sizes), axis)]
-    own = tf.fill([tf.shape(x)[0]], tf.shape(x)[axis + 1])
+    own = quick.op("Fill", quick.stack([dim(x, 0)]), dim(x, axis + 1))
     own.set_shape([x.shape[0]])
     return Ragged.from_padded(x, [*sizes, RowSizes.of(own)], call.op.outputs[0])
 
@@ -210,7 +211,7 @@ def after_check(
     """
     where = _tf.user_line(call.op) or "line unknown"
     message = f"{call.op_type} ({where}): {text}, for each iteration:"
-    check = tf.debugging.Assert(tf.reduce_all(is_right), [message, *shown], 20)
+    check = quick.check(is_right, message, shown)
     with tf.control_dependencies([check]):
         return tf.identity(tensor)
 
@@ -296,9 +297,11 @@ def _resized(call: Call, value: Ragged, axis: int, common: RowSizes) -> Value:
     assert isinstance(own, RowSizes)
     x = value.in_rows
     room = largest(common)
-    at = tf.where(tf.equal(own.tensor, 1)[:, None], 0, tf.range(room)[None])
-    last = tf.shape(x)[axis + 1] - 1
-    wide = tf.gather(x, tf.clip_by_value(at, 0, tf.maximum(last, 0)), axis=axis + 1, batch_dims=1)
+    is_one_element = quick.expand(quick.both("Equal", own.tensor, 1), 1)
+    at = quick.where(is_one_element, 0, quick.expand(quick.numbers(room), 0))
+    last = quick.both("Maximum", quick.subtract(dim(x, axis + 1), 1), 0)
+    at = quick.both("Minimum", at, last)
+    wide = quick.gather(x, at, axis + 1, batch_dims=1)
     sizes = [*value.sizes[:axis], common, *value.sizes[axis + 1 :]]
     made = from_padded(call, wide, sizes)
     assert isinstance(made, Ragged)
@@ -333,8 +336,8 @@ def coordinates(sizes: Sequence[Size], at: tf.Tensor) -> tuple[tf.Tensor, list[t
       sizes: the sizes of the rows.
       at: [m], numbers of entries.
     """
-    rows = tf.gather(row_ids(sizes), at)
-    left = at - tf.cast(tf.gather(row_starts(sizes), rows), at.dtype)
+    rows = quick.gather(row_ids(sizes), at)
+    left = quick.subtract(at, tf.cast(quick.gather(row_starts(sizes), rows), at.dtype))
     found: list[tf.Tensor] = []
     for size in sizes[:0:-1]:
         own = tf.gather(size.tensor, rows) if isinstance(size, RowSizes) else size

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor._tf._shared import shared
+
 _M = (0xD2511F53, 0xCD9E8D57)
 _W = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
@@ -47,16 +49,17 @@ def join(lower: tf.Tensor, upper: tf.Tensor) -> tf.Tensor:
     return tf.bitwise.bitwise_or(lower, tf.bitwise.left_shift(upper, u64(32)))
 
 
-def block(counter: tf.Tensor, keys: object) -> tf.Tensor:
-    """The numbers of one block: [2, ...], of which numbers 0 and 2 are the upper 32 bits.
+@shared([2, None, None], [_ROUNDS, 2, None, 1])
+def block(counter: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+    """The numbers of blocks: [2, n, blocks], of which numbers 0 and 2 are the upper 32 bits.
 
     Both halves of a round are one op, which makes a draw in a tf.data pipeline start fast.
 
     Args:
-      counter: [2, ...], its two words of 64 bits.
-      keys: [rounds, 2, ...], the keys of the rounds in the upper 32 bits.
+      counter: [2, n or 1, blocks], the two words of 64 bits of each.
+      keys: [rounds, 2, n or 1, 1], the keys of the rounds in the upper 32 bits.
     """
-    factors = tf.constant(np.array([*map(u64, _M)]).reshape([2, *[1] * (len(counter.shape) - 1)]))
+    factors = tf.constant(np.array([*map(u64, _M)]).reshape([2, 1, 1]))
     width, axis = tf.constant(u64(32)), tf.constant([0])
     first, odd = low(counter), tf.bitwise.bitwise_and(counter, u64(0xFFFFFFFF << 32))
     state = None
@@ -69,17 +72,17 @@ def block(counter: tf.Tensor, keys: object) -> tf.Tensor:
     return state
 
 
+@shared([None, 2])
 def scramble(seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Key [..., 1] and counter [..., 2] of a seed [..., 2] (StatelessRandomGetKeyCounter)."""
-    words = tf.stack(tf.unstack(tf.cast(seed, tf.uint64), 2, -1))  # negative: two's complement
+    """Keys [n, 1] and counters [n, 2] of seeds [n, 2] (StatelessRandomGetKeyCounter)."""
+    words = tf.transpose(tf.cast(seed, tf.uint64))  # negative: two's complement
     keys = [
         [((k + i * w) & 0xFFFFFFFF) << 32 for k, w in zip((0x3EC8F720, 0x02461E29), _W)]
         for i in range(_ROUNDS)
     ]
-    ones = [1] * (len(words.shape) - 1)
-    made = block(words, np.array(keys, np.uint64).reshape([_ROUNDS, 2, *ones]))
-    key, counter = tf.unstack(join(high(made), low(made)), 2)
-    return tf.expand_dims(key, -1), tf.stack([tf.zeros_like(counter), counter], -1)
+    made = block(words[:, :, None], tf.constant(np.array(keys, np.uint64)[:, :, None, None]))
+    key, counter = tf.unstack(join(high(made), low(made)), 2)  # [n, 1]
+    return key, tf.concat([tf.zeros_like(counter), counter], -1)
 
 
 def skip(counter: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
@@ -103,6 +106,7 @@ def numbers(key: tf.Tensor, counter: tf.Tensor, blocks: int) -> Words:
     steps = np.array([[u64(i * w) for w in _W] for i in range(_ROUNDS)])[:, :, None, None]
     keys = tf.bitwise.left_shift(tf.stack([key, high(key)]) + steps, u64(32))
     made = tf.transpose(block(tf.transpose(at, [2, 0, 1]), keys), [1, 2, 0])
+    made.set_shape([None, blocks, 2])
     return high(made), low(made)
 
 

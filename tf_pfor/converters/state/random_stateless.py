@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._shared import shared
 from tf_pfor.converters.math._families import loop_on_purpose, run_once, table
 from tf_pfor.converters.state import _normal
 from tf_pfor.converters.state import _philox as philox
@@ -152,10 +153,15 @@ def _check_algorithm(call: Call) -> None:
 
 def _draw(call: Call, key: tf.Tensor, counter: tf.Tensor, count: int) -> tf.Tensor:
     """[n, count]: uniform or normal floats, or the bits of integers as uint64."""
-    dtype = call.output_dtype()
+    return _drawn(key, counter, dtype=call.output_dtype(), count=count, is_normal=_is_normal(call))
+
+
+@shared([None, 1], [None, 2])
+def _drawn(
+    key: tf.Tensor, counter: tf.Tensor, *, dtype: tf.DType, count: int, is_normal: bool
+) -> tf.Tensor:
     words = philox.numbers(key, counter, philox.blocks_for(count, dtype))
-    drawn = _normal.drawn if _is_normal(call) else philox.drawn
-    return drawn(words, dtype, count)
+    return (_normal.drawn if is_normal else philox.drawn)(words, dtype, count)
 
 
 def _in_range(call: Call, bits: tf.Tensor, minval: Value, maxval: Value) -> tf.Tensor:
