@@ -1,11 +1,13 @@
 """Tables of functions of a row: each case in each way to run it, against a call for each row.
 
-A way is a phrase. It says where the map is ("function", "unknown n", "unknown sizes", "compiled",
-"dataset", else eager), and of how many rows ("no rows", "one row", "few rows" with the same trace,
-else all). It says what maps ("vmap", "pfor", "two maps", "each twice", "in a map", else
-``vectorized_map``), with an option ("chunks", "compact", "mask"), and what of the function is
-mapped: the "sum" of all results, or gradients "inside" of it. "around" is a tape around the map,
-"twice around" are two.
+A way is a phrase. Its words say
+
+- the place of the map: "function", "unknown n", "unknown sizes", "compiled", "dataset", else eager;
+- the rows: "no rows", "one row", "few rows" (also these two, by the same trace), else all;
+- the mapper: "vmap", "pfor", "two maps", "each twice", "in a map", else ``vectorized_map``;
+- an option: "chunks", "compact", "mask";
+- the function: the "sum" of all results, or the gradients "inside" of it, else the body;
+- the tape: "around" the map, or "twice around" it.
 """
 
 from __future__ import annotations
@@ -41,9 +43,9 @@ class How:
 
     Attributes:
       tolerance: relative and absolute, of values.
-      slopes: the same of gradients; None if it is that of values.
+      slopes: the same of gradients; None if it does not differ.
       by: sources of gradients around, beside the floats of the rows.
-      places: of which arguments gradients inside are taken; all floats if it is None.
+      places: the arguments by which gradients inside are taken; all floats if it is None.
       eager: whether the calls for each row are eager.
       specs: the signature of a map of unknown sizes, if it is another one.
       options: options of the map.
@@ -107,7 +109,7 @@ def errors_of(
       bodies: functions by name, or pairs of a function and its arguments, or with a text as well.
       *args: the arguments of bodies that have no others.
       match: the text of errors that have no other.
-      way: how they run.
+      way: a phrase.
       error: the type of the errors.
       **options: options of the map.
     """

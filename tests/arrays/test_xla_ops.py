@@ -325,7 +325,7 @@ OTHER_WAYS = ("no rows", "unknown n", "unknown sizes")
 @pytest.mark.parametrize("way", OTHER_WAYS)
 @pytest.mark.parametrize("name", CASES)
 def test_other_numbers(name, way):
-    """Of unknown sizes, only the ranks of the inputs are known when the map is traced."""
+    """Ranks alone are known when the map of unknown sizes is traced."""
     if way == "unknown n" and name in OF_KNOWN_LENGTH:
         pytest.skip("the number of groups is an attribute")
     body, *args = CASES[name]

@@ -143,7 +143,7 @@ def of_filter(x, dy):
 
 
 def of_input(f, dy):
-    """Sizes of an image are height and width: its batch and its channels are those of others."""
+    """Sizes of an image are height and width: batch and channels are known from other inputs."""
     return tf.raw_ops.Conv2DBackpropInput(
         input_sizes=[5, 7], filter=f, out_backprop=dy, strides=[1, 2, 2, 1], padding="SAME"
     )

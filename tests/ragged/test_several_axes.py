@@ -85,7 +85,7 @@ BODIES = {
         for name, f in OF_ROWS.items()
     },
 }
-# Sizes multiplied, places by number, ones of own shape.
+# Sizes are multiplied, places are numbers, or ones have the shape of the row.
 NOT_UNDER_XLA = [
     "repeated of images", "gray of images", "pixels of images", "parts of rows",
     "its gradient of rows",
