@@ -173,9 +173,14 @@ def map_of(way: str, one: Callable[..., Any], options: Mapping[str, Any]) -> Cal
     if "vmap" in way:
         return strict(one, **options)
     if "pfor" in way:
-        return lambda *args: tf_pfor.pfor(
-            lambda i: one(*(tf.gather(a, i) for a in args)), args[0].shape[0], **options
-        )
+
+        def by_number(*args: Any) -> Any:
+            def numbered(i: tf.Tensor) -> Any:
+                return one(*tf.nest.map_structure(lambda a: tf.gather(a, i), args))
+
+            return tf_pfor.pfor(numbered, args[0].shape[0], **options)
+
+        return by_number
     if "two maps" in way:  # each pair of rows
 
         def pairs(*args: Any) -> Any:

@@ -68,7 +68,7 @@ test_table_of_gradients_inside = table_of(
 test_table_of_gradients = table_of(
     {
         **{name: (body, rows()) for name, body in BODIES.items()},
-        **{f"cubes, {name}": (cubes(body), rows(2)) for name, body in BODIES.items()},
+        **{f"cubes, {k}": (cubes(body), rows(2) * 0.1) for k, body in BODIES.items()},
     },
     ways=["around", "twice around", "function, twice around", "no rows",
           "unknown n, no rows"],
