@@ -54,7 +54,7 @@ OF_IMAGES = {
     "tiled": lambda x: tf.tile(x, [2, 3, 1]),
     "repeated": lambda x: tf.repeat(x, 2, 1),
     "padded": lambda x: tf.pad(x, [[1, 2], [0, 1], [0, 0]]),
-    "differences": difference,
+    "differences": lambda x: 0.01 * difference(x),
     "gray": tf.image.rgb_to_grayscale,
     "colours": tf.image.rgb_to_hsv,
     "filter gradient": lambda x: gradient(lambda: filtered(x), KERNEL)[0],
