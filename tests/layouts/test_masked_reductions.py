@@ -151,8 +151,10 @@ def test_infinite_derivatives_of_what_is_selected_stay():
 def columns(x, m):
     """A tensor with as many items as a slice is not taken for one with as many as selected."""
     kept = tf.boolean_mask(x, m)
-    sizes = (tf.shape(kept)[-1:], tf.shape(kept)[::-1][:1], tf.shape(kept)[:1])
-    return *(tf.reduce_sum(tf.fill(s, tf.constant(1.0, D))) for s in sizes), tf.reduce_sum(kept)
+    ones = tf.fill([tf.shape(kept)[-1]], tf.constant(1.0, D))
+    some = tf.fill([tf.shape(kept)[::-1][0]], tf.constant(1.0, D))
+    many = tf.fill(tf.shape(kept)[:1], tf.constant(1.0, D))
+    return tf.reduce_sum(ones), tf.reduce_sum(some), tf.reduce_sum(many), tf.reduce_sum(kept)
 
 
 test_table_of_columns = table_of(
