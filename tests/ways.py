@@ -69,7 +69,7 @@ def table_of(
     looped: Collection[str] | Mapping[str, Collection[str]] = (),
     **how: Any,
 ) -> Callable[..., None]:
-    """A test function: each body in each way. The name of a case is its way and its body.
+    """A test function: each body in each way. A case is named by kind, way and body.
 
     Args:
       bodies: functions by name, or functions; or pairs of a function and its arguments.
@@ -86,7 +86,7 @@ def table_of(
     unknown = {k for names in (*only.values(), *but.values()) for k in names} - set(cases)
     assert not unknown | ({*only, *but, *looped} - set(ways)), unknown
 
-    @pytest.mark.parametrize(("way", "name"), rows, ids=[f"{way}-{name}" for way, name in rows])
+    @pytest.mark.parametrize(("way", "name"), rows, ids=[f"{kind(w)}-{w}-{k}" for w, k in rows])
     def test(way: str, name: str) -> None:
         may_loop = way in looped and (not isinstance(looped, Mapping) or name in looped[way])
         options = {**how.get("options", {}), **(LOOP if may_loop else {})}
@@ -329,3 +329,9 @@ def nested(x: Any) -> tuple[Any, list[Any]]:
         return (), [x]
     parts = [nested(part) if isinstance(part, list) else ((), [part]) for part in x]
     return (len(x), *(sizes for sizes, _ in parts)), [v for _, vs in parts for v in vs]
+
+
+def kind(way: str) -> str:
+    """The kind of a way: as a function of tests, it is chosen by itself for ``make test``."""
+    what = next((word for word in ("around", "inside") if word in way), "values")
+    return f"compiled {what}" if "compiled" in way else what
