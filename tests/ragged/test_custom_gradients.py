@@ -40,6 +40,10 @@ PROGRAMS = {
 }
 
 
+def of_cut(function):
+    return lambda x, k: function(x[:k])
+
+
 def in_a_loop(function):
     """A stride of the row has no rule: all that reads its result is copied into the loop."""
 
@@ -79,7 +83,7 @@ OTHERS = {
 }  # fmt: skip
 AROUND = ["around", "function, around"]
 test_table_of_custom_gradients = table_of(
-    {**{k: lambda x, k, f=f: f(x[:k]) for k, f in PROGRAMS.items()}, **LOOPED, **OTHERS},
+    {**{name: of_cut(f) for name, f in PROGRAMS.items()}, **LOOPED, **OTHERS},
     X, LENGTHS, ways=["eager", *AROUND], only={"eager": ["of integers", "no texts"]},
     but={
         "around": [*LOOPED, "of integers", "no texts"],
