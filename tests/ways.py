@@ -145,7 +145,7 @@ def check(way: str, body: Callable[..., Any], args: tuple[Any, ...], how: How) -
         columns = lambda *a: list(zip(*map(tf.nest.flatten, rows_of(one, *a, eager=how.eager))))  # noqa: E731
         for _ in range(1 + ("twice" in way)):
             run, columns = (slopes_around(f, how.by) for f in (run, columns))
-        found = place(way, run, args, how.specs)(*args)
+        assert (found := place(way, run, args, how.specs)(*args)), "there is no source"
         for got, want in zip(found, columns(*args), strict=True):
             assert (got.dtype, got.shape) == (want.dtype, want.shape)
             np.testing.assert_allclose(got, want, *(how.slopes or how.tolerance))
