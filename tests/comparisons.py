@@ -231,7 +231,9 @@ def in_threads(work, numbers):
 
 
 def of_unknown_n(x):
-    """The spec of a tensor or of ragged rows, with the number of rows not known."""
+    """The spec of a tensor, dense, ragged or sparse, with the number of rows not known."""
+    if isinstance(x, tf.SparseTensor):
+        return tf.SparseTensorSpec([None, *x.shape[1:]], x.dtype)
     if isinstance(x, tf.RaggedTensor):
         return tf.RaggedTensorSpec([None, *x.shape[1:]], x.dtype, x.ragged_rank)
     return tf.TensorSpec([None, *x.shape[1:]], x.dtype)
@@ -249,10 +251,26 @@ def assert_close(found, expected, rtol=1e-9, atol=1e-12):
         np.testing.assert_allclose(f, e, rtol=rtol, atol=atol)
 
 
+def row_of(x, i):
+    """A row of a tensor, dense, ragged or sparse."""
+    if not isinstance(x, tf.SparseTensor):
+        return x[i]
+    mine = x.indices[:, 0] == i
+    places, values = (tf.boolean_mask(part, mine) for part in (x.indices, x.values))
+    return tf.SparseTensor(places[:, 1:], values, x.dense_shape[1:])
+
+
+def first_rows(x, n):
+    """The first n rows of a tensor, dense, ragged or sparse; all if n is None."""
+    if not isinstance(x, tf.SparseTensor) or n is None:
+        return x[:n] if n is not None else x
+    return tf.sparse.slice(x, [0] * len(x.shape), [n, *x.shape[1:]])
+
+
 def rows_of(body, *args, eager=False):
-    """The results of ``body`` for each row of ``args``, dense or ragged; shapes may differ."""
+    """The results of ``body`` for each row of ``args``; shapes may differ."""
     one = body if eager else tf.function(body, reduce_retracing=True)
-    return [one(*(a[i] for a in args)) for i in range(int(tf.shape(args[0])[0]))]
+    return [one(*(row_of(a, i) for a in args)) for i in range(int(tf.shape(args[0])[0]))]
 
 
 def assert_rows(found, rows, rtol=1e-5, atol=1e-6):

@@ -2,11 +2,9 @@
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import compare_around, compare_rows
+from tests.ways import errors_of, table_of
 
 LENGTHS = [5, 3, 6, 4, 7]
 RANDOM = np.random.default_rng(0)
@@ -54,27 +52,17 @@ PROGRAMS = {
     ),
     "temporal network": (temporal, SERIES),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("unknown", [False, True], ids=["known n", "unknown n"])
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_values(name, unknown):
-    compare_rows(*PROGRAMS[name], unknown=unknown, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", [n for n, (_, x) in PROGRAMS.items() if x is not IDS])
-def test_gradients_around(name):
-    compare_around(*PROGRAMS[name], rtol=1e-5, atol=1e-6)
-
-
-def test_rows_that_are_too_short_to_be_mirrored():
-    """The row by itself is an error as well."""
-    function, _ = PROGRAMS["reflected"]
-    short = tf.RaggedTensor.from_row_lengths(tf.range(5.0), [3, 2])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="fewer elements than it is padded"):
-        tf_pfor.vectorized_map(function, short)
-
-
-def test_more_than_there_is():
-    with pytest.raises(tf.errors.InvalidArgumentError, match="as many are taken as there are not"):
-        tf_pfor.vectorized_map(lambda x: tf.math.top_k(x, tf.shape(x)[0] + 1).values, WAVES)
+test_table_of_ends = table_of(
+    PROGRAMS, ways=["eager", "unknown n, few rows", "around"],
+    only={"around": [name for name, (_, x) in PROGRAMS.items() if x is not IDS]},
+    tolerance=(1e-6, 1e-6), slopes=(1e-5, 1e-6),
+)  # fmt: skip
+# The row by itself is an error as well.
+test_errors = errors_of({
+    "too short to be mirrored": (
+        PROGRAMS["reflected"][0], tf.RaggedTensor.from_row_lengths(tf.range(5.0), [3, 2]),
+        "fewer elements than it is padded"),
+    "more than there is": (
+        lambda x: tf.math.top_k(x, tf.shape(x)[0] + 1).values, WAVES,
+        "as many are taken as there are not"),
+})  # fmt: skip

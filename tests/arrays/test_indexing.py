@@ -5,9 +5,10 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of, mapped, strict_map
+from tests.comparisons import gradient_of, strict_map
 from tests.devices import HAS_GPU, of_cpus
 from tests.harness import LOOP_OPS
+from tests.ways import errors_of, table_of
 
 
 def _run(fn, n, *arrays, unknown=False):
@@ -79,38 +80,32 @@ def test_too_many_iterations_are_an_error(read, unknown):
         _run(READS[read], 6, _array(5, 3), unknown=unknown)
 
 
-def test_neighbours():
-    types = _check(lambda i, x: x[i + 1] - x[i], 4, _array(5, 3))
-    assert "GatherV2" not in types
+NOT_GATHERED = {
+    "neighbours": (lambda i, x: x[i + 1] - x[i], 4, _array(5, 3)),
+    "another axis": (lambda i, x: x[:, i], 5, _array(4, 5, 2)),
+    "an axis between": (lambda i, x: x[1:3, i, tf.newaxis, 0], 3, _array(4, 5, 2)),
+    "gathered": (lambda i, x: tf.gather(x, i, axis=1), 5, _array(4, 5, 2)),
+    "turned": (lambda i, x: x[i][::-1], 4, _array(4, 5, 2)),
+}
+PLACES = np.array([3, -1, 0, 2, 1], np.int32)
+OTHER_READS = {
+    "two indices": (lambda i, x, j: x[i, j[i]], 5, _array(5, 4, 2), PLACES),
+    "two indices, from the end": (lambda i, x, j: x[j[i], i - 4], 4, _array(5, 4, 2), PLACES),
+    "the same index twice": (lambda i, x: x[i, i], 4, _array(5, 4, 2)),
+    "from the end": (lambda i, x: x[-i], 4, _array(5, 3)),
+    "before the end": (lambda i, x: x[i - 5], 5, _array(5, 3)),
+    "from the last": (lambda i, x: x[-1 - i, 0], 5, _array(5, 3)),
+    "window": (lambda i, x: x[i : i + 3], 5, _array(7, 2)),
+    "window with a stride": (lambda i, x: x[i + 1 : i + 5 : 2, 1], 3, _array(7, 2)),
+    "sized window": (lambda i, x: tf.slice(x, [i, 0], [3, 2]), 5, _array(7, 2)),
+    "window before the end": (lambda i, x: x[i - 7 : i - 5], 5, _array(7, 2)),
+}
 
 
-def test_other_axes():
-    x = _array(4, 5, 2)
-    assert "GatherV2" not in _check(lambda i, x: x[:, i], 5, x)
-    assert "GatherV2" not in _check(lambda i, x: x[1:3, i, tf.newaxis, 0], 3, x)
-    assert "GatherV2" not in _check(lambda i, x: tf.gather(x, i, axis=1), 5, x)
-    assert "GatherV2" not in _check(lambda i, x: x[i][::-1], 4, x)
-
-
-def test_two_indices():
-    x, j = _array(5, 4, 2), np.array([3, -1, 0, 2, 1], np.int32)
-    _check(lambda i, x, j: x[i, j[i]], 5, x, j)
-    _check(lambda i, x, j: x[j[i], i - 4], 4, x, j)
-    _check(lambda i, x: x[i, i], 4, x)
-
-
-def test_from_the_end():
-    _check(lambda i, x: x[-i], 4, _array(5, 3))
-    _check(lambda i, x: x[i - 5], 5, _array(5, 3))
-    _check(lambda i, x: x[-1 - i, 0], 5, _array(5, 3))
-
-
-def test_windows():
-    x = _array(7, 2)
-    _check(lambda i, x: x[i : i + 3], 5, x)
-    _check(lambda i, x: x[i + 1 : i + 5 : 2, 1], 3, x)
-    _check(lambda i, x: tf.slice(x, [i, 0], [3, 2]), 5, x)
-    _check(lambda i, x: x[i - 7 : i - 5], 5, x)
+@pytest.mark.parametrize("name", [*NOT_GATHERED, *OTHER_READS])
+def test_other_reads(name):
+    types = _check(*{**NOT_GATHERED, **OTHER_READS}[name])
+    assert name not in NOT_GATHERED or "GatherV2" not in types
 
 
 def test_window_beyond_the_end_is_an_error():
@@ -119,41 +114,37 @@ def test_window_beyond_the_end_is_an_error():
         _run(lambda i, x: x[i : i + 3], 6, _array(7, 2))
 
 
-@pytest.mark.parametrize("fn", [lambda i, x: x[i:], lambda i, x: x[:i], lambda i, x: x[i : 2 * i]])
-def test_slices_whose_length_varies_are_ragged(fn):
-    x = tf.constant(_array(7, 2))
-    found = tf_pfor.pfor(lambda i: fn(i, x), 3, fallback_to_while_loop=False)
-    for i, row in enumerate(found):
-        np.testing.assert_allclose(row, fn(i, x))
+X = tf.constant(_array(7, 2))
+test_table_of_ragged_slices = table_of(
+    {"from": lambda i: X[i:], "to": lambda i: X[:i], "between": lambda i: X[i : 2 * i]},
+    tf.range(3), ways=["eager"],
+)  # fmt: skip
+
+
+OF_CPUS = {
+    **{
+        f"segments {bad}": lambda i, bad=bad: tf.math.unsorted_segment_sum(
+            tf.constant(_array(2, 3))[i], tf.constant(bad)[i], 2)
+        for bad in ([[0, 2, 1], [0, 0, 0]], [[0, 0, 0], [2, 0, 0]])
+    },
+    **{
+        f"sparse segments {bad}": lambda i, bad=bad: tf.sparse.segment_sum(
+            tf.constant(_array(2, 3, 1))[i], tf.constant(bad)[i], [0, 1])
+        for bad in ([[0, 3], [0, 0]], [[0, 0], [-1, 0]])
+    },
+}  # fmt: skip
+# Numbers do not leak into the next row.
+test_segments_beyond_the_end = of_cpus(errors_of(OF_CPUS, tf.range(2)))
+test_a_broken_permutation_is_an_error = errors_of({
+    str(bad): (tf.math.invert_permutation, tf.constant(bad))
+    for bad in ([[0, 2], [0, 1]], [[0, 1], [-1, 0]], [[0, 0], [1, 1]], [[0, 2], [1, -1]])
+})  # fmt: skip
 
 
 @of_cpus
 def test_segment_ids_do_not_leak_into_the_next_row():
     data, ids = _array(2, 3), np.array([[0, -1, 1], [-1, 0, -1]], np.int32)
     _check(lambda i, data, ids: tf.math.unsorted_segment_sum(data[i], ids[i], 2), 2, data, ids)
-    for bad in ([[0, 2, 1], [0, 0, 0]], [[0, 0, 0], [2, 0, 0]]):
-        with pytest.raises(tf.errors.InvalidArgumentError):
-            _run(
-                lambda i, data, ids: tf.math.unsorted_segment_sum(data[i], ids[i], 2),
-                2, data, np.array(bad, np.int32),
-            )  # fmt: skip
-
-
-@of_cpus
-def test_sparse_segment_indices_do_not_leak_into_the_next_row():
-    data = _array(2, 3, 1)
-    for bad in ([[0, 3], [0, 0]], [[0, 0], [-1, 0]]):
-        with pytest.raises(tf.errors.InvalidArgumentError):
-            _run(
-                lambda i, data, at: tf.sparse.segment_sum(data[i], at[i], [0, 1]),
-                2, data, np.array(bad, np.int32),
-            )  # fmt: skip
-
-
-def test_a_broken_permutation_is_an_error():
-    for bad in ([[0, 2], [0, 1]], [[0, 1], [-1, 0]], [[0, 0], [1, 1]], [[0, 2], [1, -1]]):
-        with pytest.raises(tf.errors.InvalidArgumentError):
-            _run(lambda i, p: tf.math.invert_permutation(p[i]), 2, np.array(bad, np.int32))
 
 
 def test_gradient_of_a_read_is_not_a_scatter():
@@ -250,38 +241,30 @@ def _update_slice(input, update, indices):
 
 
 TABLE = tf.random.stateless_uniform([4, 5, 3], [1, 2])
-PLACES = tf.constant([[0, 2], [1, 1], [2, 0], [2, 2]])
+AT = tf.constant([[0, 2], [1, 1], [2, 0], [2, 2]])
 OF_ANY_RANK = {
     "from behind": lambda x, i: tf.gather(x, i, axis=-1),
     "one from behind": lambda x, i: tf.gather(x, i[0], axis=-2),
     "the same from behind": lambda x, i: tf.gather(x, [0, 2, 1], axis=-1),
     "from the front": lambda x, i: tf.gather(x, i, axis=1),
 }
+test_table_of_any_rank = table_of(
+    OF_ANY_RANK, TABLE, AT, ways=["unknown"], tolerance=(0.0, 0.0),
+    specs=(tf.TensorSpec(None), tf.TensorSpec([None, None], tf.int32)),
+)  # fmt: skip
+test_table_of_vectors_of_unknown_length = table_of(
+    {"gather_nd": tf.gather_nd}, TABLE, AT, ways=["unknown sizes"], tolerance=(0.0, 0.0)
+)
 
 
-@pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize("name", OF_ANY_RANK)
-def test_what_is_indexed_may_have_any_rank(name, is_shared):
-    body, x = OF_ANY_RANK[name], TABLE[0] if is_shared else TABLE
-
+def test_what_all_rows_index_may_have_any_rank(name):
     @tf.function(input_signature=[tf.TensorSpec(None), tf.TensorSpec([None, None], tf.int32)])
     def run(x, places):
-        def one(e):
-            return body(x, e) if is_shared else body(*e)
+        return strict_map(lambda at: OF_ANY_RANK[name](x, at), places)
 
-        elements = places if is_shared else (x, places)
-        return strict_map(one, elements)
-
-    rows = [body(x if is_shared else x[k], PLACES[k]) for k in range(4)]
-    np.testing.assert_array_equal(run(x, PLACES), tf.stack(rows))
-
-
-def test_vectors_of_indices_of_unknown_length():
-    @tf.function(input_signature=[tf.TensorSpec([None] * 3), tf.TensorSpec([None] * 2, tf.int32)])
-    def run(x, places):
-        return mapped(tf.gather_nd, x, places)
-
-    np.testing.assert_array_equal(run(TABLE, PLACES), tf.gather_nd(TABLE, PLACES, batch_dims=1))
+    rows = [OF_ANY_RANK[name](TABLE[0], at) for at in AT]
+    np.testing.assert_array_equal(run(TABLE[0], AT), tf.stack(rows))
 
 
 def test_segments_whose_number_the_body_declares():

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.arrays import own_rows
 from tests.comparisons import mapped, strict_map
+from tests.ways import errors_of, table_of
 
 N, T, D = 4, 4, 5
 X = tf.random.stateless_normal([N, T, D], [1, 2])
@@ -24,20 +23,15 @@ def square(x, k):
 BODIES = {
     "behind": (lambda x, k: tf.pad(x, [[0, k], [0, 0]]), (X, K)),
     "around": (lambda x, k: tf.pad(x, [[k, 1], [1, k]]), (X, K)),
-    "around, with a value": (
-        lambda x, k: tf.pad(x, [[k, 1], [0, 0]], constant_values=3.0), (X, K)),
+    "around, with a value": (lambda x, k: tf.pad(x, [[k, 1], [0, 0]], constant_values=3.0), (X, K)),
     "around, with its value": (
         lambda x, k: tf.pad(x, [[k, 1], [0, k]], constant_values=tf.reduce_max(x)), (X, K)),
     "shared, around": (lambda x, k: tf.pad(SHARED * x[0, 0], [[k, k], [0, 0]]), (X, K)),
     "line with a value": (lambda x: tf.pad(x, [[1, 1]], constant_values=2.0), LINES),
-    "line by its number": (
-        lambda x, k: tf.pad(x, [[k, 1]], constant_values=2.0), (LINES, K)),
-    "up to one size": (
-        lambda x: tf.pad(x, [[0, 5 - tf.size(x)]], constant_values=-1.0), LINES),
-    "squares up to one size": (
-        lambda x, k: tf.pad(square(x, k), [[0, 4 - k], [0, 4 - k]]), (X, K)),
-    "square by its number": (
-        lambda x, k: tf.pad(square(x, k), [[0, k], [1, k]]), (X, K)),
+    "line by its number": (lambda x, k: tf.pad(x, [[k, 1]], constant_values=2.0), (LINES, K)),
+    "up to one size": (lambda x: tf.pad(x, [[0, 5 - tf.size(x)]], constant_values=-1.0), LINES),
+    "squares up to one size": (lambda x, k: tf.pad(square(x, k), [[0, 4 - k], [0, 4 - k]]), (X, K)),
+    "square by its number": (lambda x, k: tf.pad(square(x, k), [[0, k], [1, k]]), (X, K)),
     "mirrored": (lambda x, k: tf.pad(x, [[k, 0], [0, 1]], "REFLECT"), (X, K)),
     "mirrored, also the edge": (lambda x, k: tf.pad(x, [[0, 1], [k, k]], "SYMMETRIC"), (X, K)),
     "tiles": (lambda x, k: tf.tile(x, [k, k]), (X, K)),
@@ -50,19 +44,16 @@ BODIES = {
     "spread in the middle": (lambda x, k: tf.broadcast_to(x[:, None], [T, k, D]), (X, K)),
     "diagonals": (lambda x, k: tf.linalg.diag_part(x, k=k - 1), (X, K)),
     "a diagonal of squares": (lambda x, k: tf.linalg.diag_part(square(x, k + 1), k=1), (X, K)),
-    "slices of two axes": (
-        lambda x, k: tf.slice(x[: k + 1, : k + 1], [k, 0], [1, k]), (X, K)),
+    "slices of two axes": (lambda x, k: tf.slice(x[: k + 1, : k + 1], [k, 0], [1, k]), (X, K)),
     "the rest of cut rows": (lambda x, k: tf.slice(x[: k + 1], [k // 2, 1], [-1, 3]), (X, K)),
     "the first of cut rows": (lambda x, k: tf.slice(x[: k + 1], [0, 0], [1, -1]), (X, K)),
-    "set diagonals": (
-        lambda x, k: tf.linalg.set_diag(x[: k + 1], x[0, : k + 1]), (X, K)),
+    "set diagonals": (lambda x, k: tf.linalg.set_diag(x[: k + 1], x[0, : k + 1]), (X, K)),
     "set diagonals above": (
         lambda x, k: tf.linalg.set_diag(square(x, k + 1), x[0, : k + 1], k=1), (X, K)),
     "main diagonals": (lambda x, k: tf.linalg.diag_part(x[: k + 1, : 4 - k]), (X, K)),
     "on a diagonal": (
         lambda x, k: tf.linalg.diag(x[0], k=1 - k, padding_value=2.0) * x[0, 0], (X, K)),
-    "one hot in front": (
-        lambda x, k: tf.one_hot(tf.range(k), k, axis=0) * x[0, 0], (X, K)),
+    "one hot in front": (lambda x, k: tf.one_hot(tf.range(k), k, axis=0) * x[0, 0], (X, K)),
     "one hot of cut rows in front": (
         lambda x, k: tf.one_hot(tf.argmax(x[:k], 1), D, axis=0) * x[0, 0], (X, K)),
     "sorted by a product": (lambda x, k: tf.linalg.matvec(
@@ -78,31 +69,17 @@ BODIES = {
     "largest along its axis": (lambda x, k: tf.reduce_max(x[:, :, None], axis=k % 3), (X, K)),
     "places of the largest": (lambda x, k: tf.argmax(x, axis=k % 2), (X, K)),
 }  # fmt: skip
-
-
-# An inner map loops over them, and a loop there has no results of unknown rank that differ.
-OF_UNKNOWN_RANK = (
+# Not in a map: an inner map loops over them, and has no results of unknown rank that differ.
+OF_UNKNOWN_RANK = [
     "diagonals", "largest along its axis", "on a diagonal", "sums along its axis",
+]  # fmt: skip
+SITES = ["eager", "unknown n", "one row", "no rows", "chunks", "in a map"]
+test_table_of_arguments = table_of(
+    BODIES, ways=[*SITES, "around", "inside"],
+    only={"inside": [name for name, (_, rows) in BODIES.items() if isinstance(rows, tuple)]},
+    but={"in a map": OF_UNKNOWN_RANK}, looped=["in a map", "inside"],
+    tolerance=(1e-4, 1e-5), slopes=(1e-3, 1e-4), by=(SHARED,),
 )  # fmt: skip
-
-
-@pytest.mark.parametrize("name", sorted(BODIES))
-@pytest.mark.parametrize("site", own_rows.SITES)
-def test_values(name, site):
-    if site == "two maps" and name in OF_UNKNOWN_RANK:
-        pytest.skip("looped: its rank is not known when it is traced")
-    own_rows.check_values(*BODIES[name], site)
-
-
-@pytest.mark.parametrize("name", sorted(BODIES))
-def test_gradients_around(name):
-    own_rows.check_gradients_around(*BODIES[name], [SHARED])
-
-
-@pytest.mark.parametrize("name", sorted(n for n in BODIES if isinstance(BODIES[n][1], tuple)))
-def test_gradients_inside(name):
-    own_rows.check_gradients_inside(*BODIES[name])
-
 
 BEYOND = {
     "paddings": lambda x, k: tf.pad(x, [[k - 1, k], [0, k]]),
@@ -115,19 +92,7 @@ BEYOND = {
     "an axis": lambda x, k: tf.reduce_sum(x, axis=k),
     "mirrored": lambda x, k: tf.pad(x, [[2 * k, 0], [0, 1]], "REFLECT"),
 }
-
-
-@pytest.mark.parametrize("name", sorted(BEYOND))
-def test_what_a_row_refuses_is_an_error(name):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_own_arguments.py:\d+"):
-        mapped(BEYOND[name], X, K)
-
-
-def test_strings():
-    words = tf.constant([["a", "b"], ["c", "d"], ["e", "f"], ["g", "h"]])
-    found = strict_map(lambda e: tf.pad(e[0], [[e[1], 0]], constant_values="-"), (words, K))
-    assert found[0].numpy().tolist() == [b"-", b"-", b"a", b"b"]
-
+test_what_a_row_refuses_is_an_error = errors_of(BEYOND, X, K, match=r"test_own_arguments.py:\d+")
 
 SHARED_BY_ALL = {
     "a number": lambda k: tf.broadcast_to(7, [k]),
@@ -136,39 +101,26 @@ SHARED_BY_ALL = {
     "tiled": lambda k: tf.tile([[0, 5]], [k, 1]),
     "paddings": lambda k: tf.stack([[0, k], [0, 0]]),
 }
-
-
-@pytest.mark.parametrize("name", sorted(SHARED_BY_ALL))
-def test_what_all_rows_share(name):
-    body = SHARED_BY_ALL[name]
-    found = strict_map(body, K)
-    for i, k in enumerate(K):
-        np.testing.assert_array_equal(found[i], body(k))
-    pairs = tf.RaggedTensor.from_row_lengths(tf.range(9) % 3, [1, 5, 3])
-    found = tf_pfor.vectorized_map(lambda ks: tf_pfor.vectorized_map(body, ks), pairs)
-    for i in range(3):
-        for j, k in enumerate(pairs[i]):
-            np.testing.assert_array_equal(found[i][j], body(k))
-
-
-SPECTRA = {
-    "eigenvalues": lambda m: tf.linalg.eigvalsh(m),
-    "singular values": lambda m: tf.linalg.svd(m, compute_uv=False),
-    "ranks": lambda m: tf.linalg.matrix_rank(m),
-}
-
-
-@pytest.mark.parametrize("name", sorted(SPECTRA))
-def test_spectra_of_as_many_matrices_as_the_row_says(name):
-    eye = tf.eye(2)[None]
-
-    def body(x, k):
-        return SPECTRA[name](x[:k, :1, None] * eye)
-
-    x = tf.reshape(tf.range(1.0, 25.0), [4, 3, 2])
-    found = mapped(body, x, K)
-    for i in range(4):
-        np.testing.assert_allclose(found[i], body(x[i], K[i]), 1e-5)
+NUMBERS = tf.RaggedTensor.from_row_lengths(tf.range(9) % 3, [1, 5, 3])
+EYE = tf.eye(2)[None]
+MATRICES = (tf.reshape(tf.range(1.0, 25.0), [4, 3, 2]), K)
+WORDS = tf.constant([["a", "b"], ["c", "d"], ["e", "f"], ["g", "h"]])
+test_table_of_others = table_of(
+    {
+        **{name: (body, K) for name, body in SHARED_BY_ALL.items()},
+        **{
+            f"{name}, of several numbers": (lambda ks, f=f: strict_map(f, ks), NUMBERS)
+            for name, f in SHARED_BY_ALL.items()
+        },
+        # Spectra of as many matrices as the row says.
+        "eigenvalues": (lambda x, k: tf.linalg.eigvalsh(x[:k, :1, None] * EYE), MATRICES),
+        "singular values": (
+            lambda x, k: tf.linalg.svd(x[:k, :1, None] * EYE, compute_uv=False), MATRICES),
+        "ranks": (lambda x, k: tf.linalg.matrix_rank(x[:k, :1, None] * EYE), MATRICES),
+        "texts": (lambda x, k: tf.pad(x, [[k, 0]], constant_values="-"), (WORDS, K)),
+    },
+    ways=["eager"],
+)  # fmt: skip
 
 
 def test_operands_that_grow_in_some_rows_only():

@@ -1,10 +1,8 @@
 """Gathers, masks, segments, counts, scatters and sets at places that are each row's own."""
 
-import pytest
 import tensorflow as tf
 
-from tests.arrays import own_rows
-from tests.comparisons import mapped
+from tests.ways import errors_of, table_of
 
 N, T, D = 4, 4, 5
 X = tf.random.stateless_normal([N, T, D], [1, 2])
@@ -34,31 +32,25 @@ GATHERS = {
     "same columns of cut columns": (
         lambda x, k: tf.gather(x[:, : k + 1], [1, 0, 1], axis=1), (X, K)),
     "in two axes": (sorted_square, SQUARES),
-    "reversed": (
-        lambda x, k: tf.gather(square(x, k), tf.range(k)[::-1], axis=1), SQUARES),
+    "reversed": (lambda x, k: tf.gather(square(x, k), tf.range(k)[::-1], axis=1), SQUARES),
     "one of each": (
         lambda x, k: tf.gather(x[:k], tf.argmax(x[:k], 1), axis=1, batch_dims=1), (X, K)),
     "some of each": (
         lambda x, k: tf.gather(x[:k], tf.argsort(x[:k, ::2], 1), batch_dims=1), (X, K)),
-    "own number of each": (
-        lambda x, i: tf.gather(x[:2], tf.stack([i, i]), batch_dims=1), (X, IDS)),
+    "own number of each": (lambda x, i: tf.gather(x[:2], tf.stack([i, i]), batch_dims=1), (X, IDS)),
     "own number of each of a table": (
         lambda i: tf.gather(TABLE[:2], tf.stack([i, i + 1]), batch_dims=1), IDS),
-    "along the first axis": (
-        lambda x, k: tf.experimental.numpy.take_along_axis(x[:k], tf.argsort(x[:k], 0), 0),
-        (X, K)),
-    "along the last axis": (
-        lambda x, k: tf.experimental.numpy.take_along_axis(x[:k], tf.argsort(x[:k], 1), 1),
-        (X, K)),
+    "along the first axis": (lambda x, k: tf.experimental.numpy.take_along_axis(x[:k],
+        tf.argsort(x[:k], 0), 0), (X, K)),
+    "along the last axis": (lambda x, k: tf.experimental.numpy.take_along_axis(x[:k],
+        tf.argsort(x[:k], 1), 1), (X, K)),
     "a column of its own": (
         lambda x, k: tf.gather(x[:, :k], k - 1, axis=1) + tf.gather(x[:k], k, axis=1)[0], (X, K)),
     "masked columns": (lambda x: tf.boolean_mask(x, x[0] > 0.0, axis=1), X),
-    "masked columns of cut rows": (
-        lambda x, k: tf.boolean_mask(x[:k], x[0] > 0.0, axis=1), (X, K)),
+    "masked columns of cut rows": (lambda x, k: tf.boolean_mask(x[:k], x[0] > 0.0, axis=1), (X, K)),
     "masked columns of a square": (
         lambda x, k: tf.boolean_mask(square(x, k), square(x, k)[0] > 0.0, axis=1), SQUARES),
-    "transitions": (
-        lambda i: tf.gather_nd(V, tf.stack([i[:-1], i[1:]], 1)), IDS),
+    "transitions": (lambda i: tf.gather_nd(V, tf.stack([i[:-1], i[1:]], 1)), IDS),
     "transitions, summed": (
         lambda i: tf.reduce_sum(tf.gather_nd(V, tf.stack([i[:-1], i[1:]], 1))), IDS),
 }  # fmt: skip
@@ -90,32 +82,27 @@ SCATTERS = {
         lambda x: tf.sparse.to_dense(tf.sparse.from_dense(distances(x))), LINES),
     "sums of a sparse square": (
         lambda x: tf.sparse.reduce_sum(tf.sparse.from_dense(distances(x)), 0), FULL_LINES),
-    "a sparse square by a line": (
-        lambda x: tf.sparse.sparse_dense_matmul(tf.sparse.from_dense(distances(x)), x[:, None]),
-        LINES),
+    "a sparse square by a line": (lambda x:
+        tf.sparse.sparse_dense_matmul(tf.sparse.from_dense(distances(x)), x[:, None]), LINES),
     "a sparse square, turned, by a shared matrix": (
         lambda x, k: tf.sparse.sparse_dense_matmul(
             tf.sparse.from_dense(x[:, :k]), TABLE, adjoint_a=True), (X, K)),
-    "a sparse part by the row, turned": (
-        lambda x, k: tf.sparse.sparse_dense_matmul(
-            tf.sparse.from_dense(x[:k]), x, adjoint_b=True), (X, K)),
+    "a sparse part by the row, turned": (lambda x, k:
+        tf.sparse.sparse_dense_matmul(tf.sparse.from_dense(x[:k]), x, adjoint_b=True), (X, K)),
     "softmax of a sparse square": (
         lambda x: tf.sparse.softmax(tf.sparse.from_dense(distances(x))).values, FULL_LINES),
     "placed in a square": (lambda i, v: placed(i, v, [tf.size(i) + 3, 4]), (IDS, VALUES)),
     "placed in columns": (lambda i, v: placed(i, v, [4, tf.size(i) + 3]), (IDS, VALUES)),
-    "placed in both": (
-        lambda i, v: placed(i, v, [tf.size(i) + 3, tf.size(i) + 3]), (IDS, VALUES)),
+    "placed in both": (lambda i, v: placed(i, v, [tf.size(i) + 3, tf.size(i) + 3]), (IDS, VALUES)),
     "rows that are placed": (
         lambda x, k: tf.scatter_nd(tf.range(k)[:, None] * 2, x[:k], [2 * k, D]), (X, K)),
     "one in a square": (lambda k: tf.scatter_nd([[0, 0]], [1.0], [k, k]), K),
-    "set in its row": (
-        lambda x, i: tf.tensor_scatter_nd_update(x, tf.range(tf.size(x))[:, None][:1], x[:1] * 3),
-        (LINES, IDS)),
+    "set in its row": (lambda x, i: tf.tensor_scatter_nd_update(x,
+        tf.range(tf.size(x))[:, None][:1], x[:1] * 3), (LINES, IDS)),
     "added to its row": (
         lambda v: tf.tensor_scatter_nd_add(v, tf.range(tf.size(v))[:, None], v), VALUES),
-    "added to a square": (
-        lambda x, k: tf.tensor_scatter_nd_add(
-            square(x, k), tf.stack([tf.range(k), tf.range(k)], 1), tf.ones([k])), SQUARES),
+    "added to a square": (lambda x, k: tf.tensor_scatter_nd_add(square(x, k),
+        tf.stack([tf.range(k), tf.range(k)], 1), tf.ones([k])), SQUARES),
 }  # fmt: skip
 IDS_IN_ORDER = tf.ragged.constant([[0, 0, 2, 3], [1], [], [0, 1]], dtype=tf.int32)
 WIDE = tf.RaggedTensor.from_row_splits(tf.random.stateless_normal([7, 3], [1, 7]), IDS.row_splits)
@@ -137,9 +124,8 @@ SEGMENTS = {
         lambda x, k: segment.unsorted_segment_max(x[:, :k], tf.range(4) % k, k), None),
     "bins": (lambda i, _: tf.math.bincount(i), (IDS, VALUES)),
     "bins, cut": (lambda i, _: tf.math.bincount(i, maxlength=tf.size(i)), (IDS, VALUES)),
-    "bins of its length": (
-        lambda i, _: tf.math.bincount(i, minlength=tf.size(i), maxlength=tf.size(i)),
-        (IDS, VALUES)),
+    "bins of its length": (lambda i, _: tf.math.bincount(i, minlength=tf.size(i),
+        maxlength=tf.size(i)), (IDS, VALUES)),
 }  # fmt: skip
 SEGMENT_RUNS = {name: (f, rows or (X, K)) for name, (f, rows) in SEGMENTS.items()}
 COUNTS = {
@@ -175,30 +161,18 @@ BODIES = {
     **COUNTS,
     **{name: (f, _PARTS[kind]) for name, (f, kind) in SETS.items()},
 }
-
-
-@pytest.mark.parametrize("name", sorted(BODIES))
-@pytest.mark.parametrize("site", own_rows.SITES)
-def test_values(name, site):
-    if site == "two maps" and name == "sums of a sparse square":
-        pytest.skip("looped: its rank is not known when it is traced")
-    own_rows.check_values(*BODIES[name], site)
-
-
-@pytest.mark.parametrize("name", sorted(n for n in BODIES if n not in COUNTS))
-def test_gradients_around(name):
-    own_rows.check_gradients_around(*BODIES[name], [TABLE, V])
-
-
-def is_inside(name):
-    return isinstance(BODIES[name][1], tuple) and name not in (*SETS, *COUNTS)
-
-
-@pytest.mark.parametrize("name", sorted(n for n in BODIES if is_inside(n)))
-def test_gradients_inside(name):
-    own_rows.check_gradients_inside(*BODIES[name])
-
-
+SITES = ["eager", "unknown n", "one row", "no rows", "chunks", "in a map"]
+OF_FLOATS = [
+    name
+    for name, (_, rows) in BODIES.items()
+    if isinstance(rows, tuple) and name not in (*SETS, *COUNTS)
+]
+test_table_of_places = table_of(
+    BODIES, ways=[*SITES, "around", "inside"], only={"inside": OF_FLOATS},
+    # Looped, and its rank is not known when it is traced.
+    but={"in a map": ["sums of a sparse square"], "around": COUNTS},
+    looped=["in a map", "inside"], tolerance=(1e-4, 1e-5), slopes=(1e-3, 1e-4), by=(TABLE, V),
+)  # fmt: skip
 BEYOND = {
     "placed outside": lambda x, k: tf.scatter_nd([[1, 1]], [1.0], [k, k]),
     "matrices that do not fit": lambda x, k: tf.sparse.sparse_dense_matmul(
@@ -210,9 +184,4 @@ BEYOND = {
     "a column of its own": lambda x, k: tf.gather(x[:, :k], tf.range(3) - k, axis=1),
     "axes that do not fit": lambda x, k: tf.gather(x[:k], tf.range(k - 1), batch_dims=1),
 }
-
-
-@pytest.mark.parametrize("name", sorted(BEYOND))
-def test_what_a_row_refuses_is_an_error(name):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_own_places.py:\d+"):
-        mapped(BEYOND[name], X, K)
+test_what_a_row_refuses_is_an_error = errors_of(BEYOND, X, K, match=r"test_own_places.py:\d+")

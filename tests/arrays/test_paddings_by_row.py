@@ -1,11 +1,11 @@
 """Paddings that differ between rows: together they are one size, or the rows are refused."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of, mapped
+from tests.comparisons import gradient_of
+from tests.ways import errors_of, table_of
 
 K = tf.constant([0, 1, 3, 2])
 X = tf.random.stateless_normal([4, 5], [1, 2])
@@ -29,37 +29,15 @@ BODIES = {
     "bools": (X, lambda x, k: tf.pad(x > 0, [[k, 3 - k]], constant_values=True)),
     "int64": (X, lambda x, k: tf.pad(x, [[tf.cast(k, tf.int64), 3 - tf.cast(k, tf.int64)]])),
 }
-
-
-@pytest.mark.parametrize("name", sorted(BODIES))
-@pytest.mark.parametrize("n", [0, 1, 4])
-@pytest.mark.parametrize("site", ["eager", "unknown", "jit_compile", "nested"])
-def test_as_the_loop(name, n, site):
-    xs, body = BODIES[name]
-    xs, ks = xs[:n], K[:n]
-
-    def run(xs, ks):
-        return mapped(body, xs, ks)
-
-    if site == "unknown":
-        specs = [tf.TensorSpec([None, *xs.shape[1:]]), tf.TensorSpec([None], tf.int32)]
-        run = tf.function(run, input_signature=specs)
-    elif site == "jit_compile":
-        run = tf.function(run, jit_compile=True)
-    found = run(xs, ks)
-    if site == "nested":
-        both = tf_pfor.vmap(lambda x: run(x, ks))(tf.stack([xs, xs + 1.0]))
-        np.testing.assert_allclose(both[0], found)
-    rows = [body(x, k) for x, k in zip(X[:1] if xs is X else [BODIES[name][0][0]], K[:1])]
-    assert found.shape == [n, *rows[0].shape]
-    if n:
-        expected = np.stack([body(x, k) for x, k in zip(xs, ks)])
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
-
-
-def test_negative_paddings_are_an_error_as_in_a_row():
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_paddings_by_row.py:\d+"):
-        tf_pfor.vectorized_map(lambda k: tf.pad(X[0], [[k, 2 - k]]), K)
+SITES = ["eager", "unknown n", "compiled", "each twice"]
+test_table_of_paddings = table_of(
+    {name: (body, (x, K)) for name, (x, body) in BODIES.items()},
+    ways=[way for site in SITES for way in (site, f"{site}, no rows", f"{site}, one row")],
+    tolerance=(1e-6, 0.0),
+)  # fmt: skip
+test_negative_paddings_are_an_error_as_in_a_row = errors_of(
+    {"two": lambda k: tf.pad(X[0], [[k, 2 - k]])}, K, match=r"test_paddings_by_row.py:\d+"
+)
 
 
 @pytest.mark.parametrize("row", [

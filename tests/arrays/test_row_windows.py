@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, compare, compare_around, gradient_of
+from tests.comparisons import mapped, rows_of
+from tests.ways import How, check, errors_of, table_of
 
 N, H, W, C, SIZE = 4, 70, 80, 3, 60
 RANDOM = np.random.default_rng(0)
@@ -21,10 +22,26 @@ CROPS = {
     "sound": lambda x, at: tf.slice(tf.reshape(x, [-1]), at[:1], [9000]),
     "padded": lambda x, at: tf.pad(x, [[at[0], 20 - at[0]], [at[1], 30 - at[1]], [0, 0]]),
 }
-
-
-def rows(fn, *elems):
-    return tf.stack([fn(*row) for row in zip(*map(tf.unstack, elems))])
+MAPPED = {name: lambda *rows, crop=crop: mapped(crop, *rows) for name, crop in CROPS.items()}
+EXACT = {"tolerance": (1e-7, 0.0), "slopes": (1e-7, 1e-12)}
+OF_RANGE = ["no rows", "one row", "unknown n"]
+test_table_of_crops = table_of(
+    {
+        **CROPS,
+        **{
+            f"range of {dtype.name}": (CROPS["range"], (tf.cast(IMAGES * 10, dtype), AT))
+            for dtype in (tf.uint8, tf.bfloat16, tf.bool, tf.complex64, tf.int64)
+        },
+    },
+    IMAGES, AT,
+    ways=["function", "function around", "twice around", "inside", "compiled", "two maps",
+          "compiled, two maps", *OF_RANGE],
+    only={
+        **dict.fromkeys(["function around", "twice around", "inside"], CROPS),
+        **dict.fromkeys(["compiled", "two maps", "compiled, two maps"], ["slice of numbers"]),
+        **dict.fromkeys(OF_RANGE, ["range"]),
+    }, **EXACT,
+)  # fmt: skip
 
 
 def used_kernels(fn, *specs):
@@ -33,86 +50,25 @@ def used_kernels(fn, *specs):
 
 
 @pytest.mark.parametrize("name", CROPS)
-def test_values_and_gradients(name):
-    crop = CROPS[name]
-    mapped = tf.function(lambda x, at: tf_pfor.vectorized_map(lambda e: crop(*e), (x, at)))
-    weights = tf.constant(RANDOM.normal(size=rows(crop, IMAGES, AT).shape))
-    found, expected = [], []
-    for run, out in ((mapped, found), (lambda x, at: rows(crop, x, at), expected)):
-        with tf.GradientTape() as outer:
-            outer.watch(IMAGES)
-            with tf.GradientTape() as tape:
-                tape.watch(IMAGES)
-                made = run(IMAGES, AT)
-                total = tf.reduce_sum(weights * made**2)
-            gradient = tape.gradient(total, IMAGES)
-            again = tf.reduce_sum(gradient**3)
-        out += [made, gradient, outer.gradient(again, IMAGES)]
-    assert_close(found, expected, rtol=1e-7, atol=0)
-    assert used_kernels(mapped, IMAGES, AT)
+def test_kernels_are_used(name):
+    assert used_kernels(MAPPED[name], IMAGES, AT)
 
 
+@pytest.mark.parametrize("way", ["eager", "around"])
 @pytest.mark.parametrize("name", CROPS)
-def test_gradients_in_the_body(name):
-    def gradient(x, at):
-        return gradient_of(lambda: tf.reduce_sum(CROPS[name](x, at) ** 2), x)
-
-    compare(gradient, IMAGES, AT, rtol=1e-7, atol=0)
-
-
-@pytest.mark.parametrize("name", CROPS)
-def test_gathers_elsewhere(name, monkeypatch):
+def test_gathers_elsewhere(name, way, monkeypatch):
     """The branch of other devices runs: the branch of a CPU is taken nowhere."""
     monkeypatch.setattr(
         tf.raw_ops, "DeviceIndex", lambda device_names: tf.constant(1), raising=True
     )
-    compare(CROPS[name], IMAGES, AT, rtol=1e-7, atol=0)
-    compare_around(CROPS[name], IMAGES, AT, rtol=1e-7, atol=1e-12)
+    check(way, CROPS[name], (IMAGES, AT), How(**EXACT))
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["plain", "xla"])
-@pytest.mark.parametrize("nested", [False, True], ids=["one map", "two maps"])
-def test_xla_and_maps_in_maps(jit, nested):
-    crop = CROPS["slice of numbers"]
-
-    def each(x, at):
-        return tf_pfor.vectorized_map(lambda e: crop(*e), (x, at))
-
-    run, given = each, (IMAGES, AT)
-    if nested:
-        given = (tf.reshape(IMAGES, [2, 2, H, W, C]), tf.reshape(AT, [2, 2, 2]))
-
-        def run(x, at):
-            return tf_pfor.vectorized_map(lambda e: each(*e), (x, at))
-
-    found = tf.function(run, jit_compile=jit)(*given)
-    expected = rows(crop, IMAGES, AT)
-    np.testing.assert_allclose(tf.reshape(found, expected.shape), expected)
-
-
-@pytest.mark.parametrize("dtype", [tf.uint8, tf.bfloat16, tf.bool, tf.complex64, tf.int64])
-def test_dtypes(dtype):
-    images = tf.cast(IMAGES * 10, dtype) if dtype != tf.bool else IMAGES > 0
-    found = tf_pfor.vectorized_map(lambda e: CROPS["range"](*e), (images, AT))
-    np.testing.assert_array_equal(found, rows(CROPS["range"], images, AT))
-
-
-@pytest.mark.parametrize("n", [0, 1])
-def test_few_rows(n):
-    found = tf_pfor.vectorized_map(lambda e: CROPS["range"](*e), (IMAGES[:n], AT[:n]))
-    assert found.shape == (n, SIZE, SIZE, C)
-
-
-def test_unknown_number_of_rows():
-    specs = [tf.TensorSpec([None, H, W, C], tf.float64), tf.TensorSpec([None, 2], tf.int32)]
-    compare(CROPS["range"], IMAGES, AT, function={"input_signature": specs}, rtol=1e-7, atol=0)
-
-
-@pytest.mark.parametrize("name", ["slice of numbers", "range"])
-def test_a_crop_past_the_edge_is_an_error(name):
-    at = tf.constant([[0, 0], [5, 21], [0, 0], [0, 0]])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="past the edge"):
-        tf_pfor.vectorized_map(lambda e: CROPS[name](*e), (IMAGES, at))
+BEYOND = tf.constant([[0, 0], [5, 21], [0, 0], [0, 0]])
+test_a_crop_past_the_edge_is_an_error = errors_of(
+    {name: CROPS[name] for name in ("slice of numbers", "range")}, IMAGES, BEYOND,
+    match="past the edge",
+)  # fmt: skip
 
 
 def test_small_windows_are_gathered():
@@ -139,6 +95,6 @@ def test_windows_of_text_are_gathered():
     mapped = tf.function(
         lambda x, at: tf_pfor.vectorized_map(lambda e: CROPS["range"](*e), (x, at))
     )
-    expected = rows(CROPS["range"], text, AT[:2])
+    expected = tf.stack(rows_of(CROPS["range"], text, AT[:2]))
     assert np.array_equal(mapped(text, AT[:2]), expected)
     assert not used_kernels(mapped, text, AT[:2])

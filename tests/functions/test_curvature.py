@@ -295,10 +295,9 @@ DERIVATIVES = {
     "jacrev": lambda solve: tf_pfor.jacrev(solve, (0, 1)),
     "jacfwd": lambda solve: tf_pfor.jacfwd(solve, (0, 1)),
     "hessian": lambda solve: tf_pfor.hessian(sine(solve), (0, 1)),
-    "compiled": lambda solve: tf.function(
-        tf_pfor.grad(sine(solve), (0, 1)), jit_compile=solve is by_steps
-    ),
-}
+    "compiled": lambda solve: tf.function(tf_pfor.grad(sine(solve), (0, 1)),
+        jit_compile=solve is by_steps),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", DERIVATIVES)
@@ -352,28 +351,21 @@ def test_natural_gradient():
 X = tf.ones([2])
 WRONG = {
     "loss": (lambda: gauss_newton_vector_product(tf.sin, tf.sin)(X, X), "returns one scalar"),
-    "vector": (
-        lambda: gauss_newton_vector_product(tf.sin, tf.reduce_sum)(X, tf.ones([3])),
-        "the vector of gauss_newton_vector_product must be like the argument",
-    ),
+    "vector": (lambda: gauss_newton_vector_product(tf.sin, tf.reduce_sum)(X, tf.ones([3])),
+        "the vector of gauss_newton_vector_product must be like the argument"),
     "tensors": (lambda: fisher_vector_product(lambda x: (x, x))(X, X), "found 2 tensors"),
-    "complex": (
-        lambda: fisher_vector_product(lambda x: tf.complex(x, x))(X, X),
-        "expected a real one",
-    ),
+    "complex": (lambda: fisher_vector_product(lambda x: tf.complex(x, x))(X, X),
+        "expected a real one"),
     "kernel": (lambda: ntk(lambda p, x: (x, x), X, X), "returns one tensor, found"),
     "integers": (lambda: ntk(lambda p, x: p * x, tf.range(2), X), "no derivative"),
     "chunk": (lambda: ntk(lambda p, x: p * x, X, X, chunk_size=0), "chunk_size"),
     "b": (lambda: conjugate_gradient(tf.abs, tf.range(3)), "b must hold real tensors"),
     "nothing": (lambda: conjugate_gradient(tf.abs, []), "b must hold real tensors"),
-    "matvec": (
-        lambda: conjugate_gradient(tf.reduce_sum, X),
-        "what matvec returns must be like b",
-    ),
+    "matvec": (lambda: conjugate_gradient(tf.reduce_sum, X), "what matvec returns must be like b"),
     "x0": (lambda: conjugate_gradient(tf.abs, X, tf.ones([3])), "x0 must be like b"),
     "tol": (lambda: conjugate_gradient(tf.abs, X, tol=-1.0), "tol must be a number"),
     "maxiter": (lambda: conjugate_gradient(tf.abs, X, maxiter=1.5), "maxiter must be"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", WRONG)

@@ -239,28 +239,18 @@ def with_rule(rule):
 WRONG = {
     "no rule": (lambda: custom_vmap(lambda x: x)(X), "has no rule"),
     "no rule in a map": (lambda: vmap(custom_vmap(lambda x: x))(X), "has no rule"),
-    "no pair": (
-        lambda: vmap(with_rule(lambda n, b, x: x))(X),
-        "must return (outputs, out_batched)",
-    ),
+    "no pair": (lambda: vmap(with_rule(lambda n, b, x: x))(X),
+        "must return (outputs, out_batched)"),
     "outputs": (lambda: vmap(with_rule(lambda n, b, x: (x, True)))(X), "must return outputs like"),
-    "bools": (
-        lambda: vmap(with_rule(lambda n, b, x: ((x, x), (True, (True,)))))(X),
-        "must return out_batched like",
-    ),
-    "shape": (
-        lambda: vmap(with_rule(lambda n, b, x: ((x, x), True)))(X),
-        "returned float32(3, 2) with out_batched True. Expected: a bool, and float32(3,)",
-    ),
-    "no bool": (
-        lambda: vmap(with_rule(lambda n, b, x: ((x, x[:, 0]), (True, 1))))(X),
-        "Expected: a bool",
-    ),
-    "dtype": (
-        lambda: vmap(with_rule(lambda n, b, x: ((x, tf.zeros([n], tf.int32)), True)))(X),
-        "float32(3,)",
-    ),
-}
+    "bools": (lambda: vmap(with_rule(lambda n, b, x: ((x, x), (True, (True,)))))(X),
+        "must return out_batched like"),
+    "shape": (lambda: vmap(with_rule(lambda n, b, x: ((x, x), True)))(X),
+        "returned float32(3, 2) with out_batched True. Expected: a bool, and float32(3,)"),
+    "no bool": (lambda: vmap(with_rule(lambda n, b, x: ((x, x[:, 0]), (True, 1))))(X),
+        "Expected: a bool"),
+    "dtype": (lambda: vmap(with_rule(lambda n, b, x: ((x, tf.zeros([n], tf.int32)), True)))(X),
+        "float32(3,)"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", WRONG)

@@ -27,39 +27,23 @@ from tf_pfor import (
 # What each does with all rows [n, n, 2] at once, n = 3 or 1.
 WHOLE = {
     "all_to_all": (all_to_all, lambda x: tf.transpose(x, [1, 0, 2])),
-    "all_to_all to 1": (
-        lambda x: all_to_all(x, split_axis=0, concat_axis=-1),
-        lambda x: tf.transpose(x, [1, 2, 0]),
-    ),
-    "all_to_all from 1": (
-        lambda x: all_to_all(tf.transpose(x), split_axis=1),
-        lambda x: tf.transpose(x, [1, 0, 2]),
-    ),
-    "all_to_all tiled": (
-        lambda x: all_to_all(tf.concat([x, -x], 1), None, 0, 1, tiled=True),
-        lambda x: tf.reshape(
-            tf.transpose(tf.concat([x, -x], 2), [1, 0, 2]), [tf.shape(x)[0], 1, -1]
-        ),
-    ),
+    "all_to_all to 1": (lambda x: all_to_all(x, split_axis=0, concat_axis=-1),
+        lambda x: tf.transpose(x, [1, 2, 0])),
+    "all_to_all from 1": (lambda x: all_to_all(tf.transpose(x), split_axis=1),
+        lambda x: tf.transpose(x, [1, 0, 2])),
+    "all_to_all tiled": (lambda x: all_to_all(tf.concat([x, -x], 1), None, 0, 1, tiled=True),
+        lambda x: tf.reshape(tf.transpose(tf.concat([x, -x], 2), [1, 0, 2]),
+        [tf.shape(x)[0], 1, -1])),
     "psum_scatter": (psum_scatter, lambda x: tf.reduce_sum(x, 0)),
-    "psum_scatter 1": (
-        lambda x: psum_scatter(tf.transpose(x), scatter_dimension=-1),
-        lambda x: tf.reduce_sum(x, 0),
-    ),
-    "psum_scatter tiled": (
-        lambda x: psum_scatter(tf.concat([x, 2 * x], 0), tiled=True),
-        lambda x: tf.reshape(
-            tf.concat([tf.reduce_sum(x, 0), 2 * tf.reduce_sum(x, 0)], 0), [tf.shape(x)[0], -1, 2]
-        ),
-    ),
-    "all_gather tiled": (
-        lambda x: all_gather(x, axis=1, tiled=True),
-        lambda x: tf.tile(
-            tf.reshape(tf.transpose(x, [1, 0, 2]), [1, tf.shape(x)[0], -1]),
-            [tf.shape(x)[0], 1, 1],
-        ),
-    ),
-}
+    "psum_scatter 1": (lambda x: psum_scatter(tf.transpose(x), scatter_dimension=-1),
+        lambda x: tf.reduce_sum(x, 0)),
+    "psum_scatter tiled": (lambda x: psum_scatter(tf.concat([x, 2 * x], 0), tiled=True),
+        lambda x: tf.reshape(tf.concat([tf.reduce_sum(x, 0), 2 * tf.reduce_sum(x, 0)], 0),
+        [tf.shape(x)[0], -1, 2])),
+    "all_gather tiled": (lambda x: all_gather(x, axis=1, tiled=True),
+        lambda x: tf.tile(tf.reshape(tf.transpose(x, [1, 0, 2]), [1, tf.shape(x)[0], -1]),
+        [tf.shape(x)[0], 1, 1])),
+}  # fmt: skip
 KINDS = pytest.mark.parametrize("kind", WHOLE)
 
 
@@ -205,54 +189,30 @@ WRONG = {
     "name": (lambda: vmap(lambda x: pargmin(x, "a"))(X), ArgumentError, "names the axis 'a'"),
     "rows": (lambda: vmap(all_to_all)(X), ArgumentError, "Expected: size 3"),
     "scatter": (lambda: vmap(psum_scatter)(X), ArgumentError, "Expected: size 3"),
-    "tiled": (
-        lambda: vmap(lambda x: psum_scatter(x, tiled=True))(X),
-        ArgumentError,
-        "Expected: size a multiple of 3",
-    ),
+    "tiled": (lambda: vmap(lambda x: psum_scatter(x, tiled=True))(X), ArgumentError,
+        "Expected: size a multiple of 3"),
     "split": (lambda: vmap(lambda x: all_to_all(x, None, 1))(X), ArgumentError, "split_axis is 1"),
-    "concat": (
-        lambda: vmap(lambda x: all_to_all(x, None, 0, 0.5))(X),
-        ArgumentTypeError,
-        "concat_axis must be an int",
-    ),
-    "dimension": (
-        lambda: vmap(lambda x: psum_scatter(x, scatter_dimension=2))(X),
-        ArgumentError,
-        "scatter_dimension is 2",
-    ),
+    "concat": (lambda: vmap(lambda x: all_to_all(x, None, 0, 0.5))(X), ArgumentTypeError,
+        "concat_axis must be an int"),
+    "dimension": (lambda: vmap(lambda x: psum_scatter(x, scatter_dimension=2))(X), ArgumentError,
+        "scatter_dimension is 2"),
     "text": (lambda: vmap(lambda x: psum_scatter("a"))(X), ArgumentError, "has 0 axes"),
     "complex": (lambda: vmap(lambda x: pargmax(tf.complex(x, x)))(X), ArgumentTypeError, "real"),
     "object": (lambda: vmap(lambda x: all_to_all(object()))(X), ArgumentTypeError, "nest of"),
-    "gather": (
-        lambda: vmap(lambda x: all_gather(x, axis=1, tiled=True))(X),
-        ArgumentError,
-        "from -1 to 0 for a tensor of shape (2,) and tiled=True",
-    ),
-    "gather a scalar": (
-        lambda: vmap(lambda x: all_gather(x[0], tiled=True))(X),
-        ArgumentError,
-        "a tensor that has axes",
-    ),
+    "gather": (lambda: vmap(lambda x: all_gather(x, axis=1, tiled=True))(X), ArgumentError,
+        "from -1 to 0 for a tensor of shape (2,) and tiled=True"),
+    "gather a scalar": (lambda: vmap(lambda x: all_gather(x[0], tiled=True))(X), ArgumentError,
+        "a tensor that has axes"),
     "permute": (lambda: vmap(ppermute)(X), ArgumentError, "ppermute needs perm"),
-    "permute two": (
-        lambda: vmap(lambda x: ppermute(x, ("i", "j"), []), axis_name="i")(X),
-        ArgumentError,
-        "axis_name must be a non-empty string",
-    ),
+    "permute two": (lambda: vmap(lambda x: ppermute(x, ("i", "j"), []), axis_name="i")(X),
+        ArgumentError, "axis_name must be a non-empty string"),
     "no axes": (lambda: vmap(lambda x: psum(x, ()))(X), ArgumentError, "several that differ"),
     "no names": (lambda: vmap(lambda x: psum(x, [["i"]]))(X), ArgumentError, "several that differ"),
-    "one twice": (
-        lambda: vmap(lambda x: psum(x, ("i", "i")), axis_name="i")(X),
-        ArgumentError,
-        "several that differ",
-    ),
-    "blocks": (
-        lambda: vmap(all_to_all, chunk_size=2)(tf.ones([3, 3])),
-        NotVectorizableError,
-        "in blocks",
-    ),
-}
+    "one twice": (lambda: vmap(lambda x: psum(x, ("i", "i")), axis_name="i")(X), ArgumentError,
+        "several that differ"),
+    "blocks": (lambda: vmap(all_to_all, chunk_size=2)(tf.ones([3, 3])), NotVectorizableError,
+        "in blocks"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", WRONG)

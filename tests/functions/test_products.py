@@ -227,17 +227,11 @@ WRONG = {
     "aux": (lambda: vjp(tf.sin, A, has_aux=True), ArgumentError, "(outputs, aux)"),
     "clipped": (lambda: linearize(clipped, A), ArgumentError, "not linear in its cotangent"),
     "clipped jvp": (lambda: jvp(clipped, (A,), (V,)), ArgumentError, "not linear"),
-    "numpy": (
-        lambda: vjp(lambda x: tf.numpy_function(np.sin, [x], tf.float32), A),
-        ArgumentError,
-        "would be left out",
-    ),
-    "resized": (
-        lambda: linearize(lambda x: tf.image.resize(x[None, :, None], [1, 6]), A),
-        ArgumentError,
-        "TensorFlow",
-    ),
-}
+    "numpy": (lambda: vjp(lambda x: tf.numpy_function(np.sin, [x], tf.float32), A), ArgumentError,
+        "would be left out"),
+    "resized": (lambda: linearize(lambda x: tf.image.resize(x[None, :, None], [1, 6]), A),
+        ArgumentError, "TensorFlow"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", WRONG)

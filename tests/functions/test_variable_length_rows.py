@@ -30,15 +30,11 @@ BODIES = {
     "scan": (lambda x: tf_pfor.associative_scan(tf.add, x), np.cumsum),
     "solve": (lambda x: tf_pfor.conjugate_gradient(lambda v: 2.0 * v, x)[0], lambda x: x / 2),
     "vectorize": (tf_pfor.vectorize(tf.square, fallback="error"), np.square),
-    "gauss_newton": (
-        lambda x: tf_pfor.gauss_newton_vector_product(tf.sin, tf.nn.l2_loss)(x, x),
-        lambda x: np.cos(x) ** 2 * x,
-    ),
-    "custom_vmap": (
-        lambda x: x * tf.cast(shifted(tf.shape(x)), x.dtype),
-        lambda x: x * (len(x) + 1),
-    ),
-}
+    "gauss_newton": (lambda x: tf_pfor.gauss_newton_vector_product(tf.sin, tf.nn.l2_loss)(x, x),
+        lambda x: np.cos(x) ** 2 * x),
+    "custom_vmap": (lambda x: x * tf.cast(shifted(tf.shape(x)), x.dtype),
+        lambda x: x * (len(x) + 1)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", BODIES)

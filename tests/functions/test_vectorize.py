@@ -151,22 +151,18 @@ WRONG = {
     "a string": (lambda: vectorize(product, excluded="ab"), "excluded must be"),
     "number": (lambda: vectorize(Untraced(), SIGNATURE)(A), "has 2 arguments"),
     "keyword": (lambda: vectorize(Untraced(), SIGNATURE)(A, x=B), "keyword argument x"),
-    "core": (
-        lambda: vectorize(Untraced(), SIGNATURE)(A, B[:, :2]),
-        "core dimension n must have one size, found [2, 3]",
-    ),
+    "core": (lambda: vectorize(Untraced(), SIGNATURE)(A, B[:, :2]),
+        "core dimension n must have one size, found [2, 3]"),
     "fixed": (lambda: vectorize(Untraced(), "(4)->()")(B), "core dimension 4 must have one size"),
-    "rank": (
-        lambda: vectorize(Untraced(), SIGNATURE)(A[0, 0], B),
-        "argument 0 has shape (3,), and its core dimensions are (m,n)",
-    ),
+    "rank": (lambda: vectorize(Untraced(), SIGNATURE)(A[0, 0], B),
+        "argument 0 has shape (3,), and its core dimensions are (m,n)"),
     "loops": (lambda: vectorize(Untraced(), SIGNATURE)(A, B[:3]), "must broadcast. Found"),
     "outputs": (lambda: vectorize(lambda x: (x, x), "(n)->(n)")(B), "returned 2"),
     "output": (lambda: vectorize(lambda x: x, "(n)->()")(B), "output 0 of the function has shape"),
     "output rank": (lambda: vectorize(lambda x: x[0], "(n)->(n)")(B), "output 0 has shape ()"),
     "output size": (lambda: vectorize(lambda x: x[1:], "(n)->(n)")(B), "found [2, 3]"),
     "scalar": (lambda: vectorize(lambda x: x[None])(B), "core dimensions are ()"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", WRONG)

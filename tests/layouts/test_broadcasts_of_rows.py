@@ -1,10 +1,10 @@
 """Derivatives of what is broadcast to the size of the row, of which some rows have one element."""
 
-import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import compare_around, compare_rows, gradient_of
+from tests.comparisons import gradient_of
+from tests.ways import slopes_of, table_of
 
 LENGTHS = [2, 1, 3, 1]
 FLAT = tf.random.stateless_uniform([7, 4], [1, 2], -1.0, 1.0)
@@ -43,49 +43,28 @@ BODIES = {
     "sum": summed,
     "largest": largest,
 }
-
-
-@pytest.mark.parametrize("name", BODIES)
-def test_as_a_loop(name):
-    compare_rows(BODIES[name], ROWS, rtol=1e-5, atol=0, fallback="loop", warn=False)
-
-
-# ---------------------------------------------------------------------------
-# Second derivatives
-# ---------------------------------------------------------------------------
-
 TWICE = {
     "square": lambda x: tf.square(first_everywhere(x)),
     "product": lambda x: first_everywhere(x) * x**2,
     "mean": lambda x: tf.broadcast_to(tf.reduce_mean(x, 0, keepdims=True), tf.shape(x)) ** 3,
     "two axes": lambda x: x[:, None] * x[None] * first_everywhere(x),
 }
-
-
-def gradient(of):
-    def one(x):
-        return gradient_of(lambda: tf.reduce_sum(of(x)), x)
-
-    return one
-
-
-def loss_of_gradient(of):
-    return lambda x: tf.reduce_sum(gradient(of)(x) ** 2)
-
-
-@pytest.mark.parametrize("empty", [False, True], ids=["", "with an empty row"])
-@pytest.mark.parametrize("name", TWICE)
-def test_two_tapes_in_the_body(name, empty):
-    rows = tf.RaggedTensor.from_row_lengths(FLAT, [2, 0, 4, 1] if empty else LENGTHS)
-    one = gradient(loss_of_gradient(TWICE[name]))
-    compare_rows(one, rows, rtol=1e-4, atol=1e-6, fallback="loop", warn=False)
-
-
-@pytest.mark.parametrize("name", TWICE)
-def test_a_tape_in_and_one_around(name):
-    one = loss_of_gradient(TWICE[name])
-    compare_around(one, ROWS, rtol=1e-4, atol=1e-6, fallback="loop", warn=False)
-
-
-def test_second_derivatives_need_no_loop():
-    compare_rows(gradient(loss_of_gradient(TWICE["product"])), ROWS, rtol=1e-4, atol=1e-6)
+ONCE = {f"slope of {name}": slopes_of(f, None) for name, f in TWICE.items()}
+SECOND = {f"slope of {name}": slopes_of(one, None) for name, one in ONCE.items()}
+WITH_EMPTY = tf.RaggedTensor.from_row_lengths(FLAT, [2, 0, 4, 1])
+test_table_of_broadcasts = table_of(
+    {
+        **ONCE,
+        **SECOND,
+        **{f"{name}, with an empty row": (one, WITH_EMPTY) for name, one in SECOND.items()},
+    },
+    ROWS, ways=["eager", "around"], only={"around": ONCE},
+    looped=["eager", "around"],
+    tolerance=(1e-4, 1e-6),
+)  # fmt: skip
+test_table_of_bodies = table_of(
+    BODIES, ROWS, ways=["eager"], looped=["eager"], tolerance=(1e-5, 0.0)
+)
+test_table_of_second_derivatives_without_a_loop = table_of(
+    {"product": SECOND["slope of slope of product"]}, ROWS, ways=["eager"], tolerance=(1e-4, 1e-6)
+)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.comparisons import all_ops, assert_close, gradient_of, strict_map
+from tests.comparisons import all_ops, mapped
 from tests.devices import of_cpus
+from tests.ways import How, check, table_of
 from tf_pfor.converters.math import _weights
 
 pytestmark = pytest.mark.usefixtures("weights_are_large")
@@ -68,9 +69,7 @@ SUMS = {
 
 
 def loop(step, add="add"):
-    def one(args):
-        k, x = args
-
+    def one(k, x):
         def body(t, s):
             return t + 1, step(SUMS[add](s @ W))
 
@@ -79,44 +78,19 @@ def loop(step, add="add"):
     return one
 
 
-def vectorized(one, k, x):
-    return strict_map(one, (k, x))
-
-
-def looped(one, k, x):
-    return tf.stack([one((k[i], x[i])) for i in range(len(k))])
-
-
-def check(one, k=K, x=X):
-    """Values, and gradients of a tape around."""
-
-    def gradients(run):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = run(one, k, x)
-            total = tf.reduce_sum(tf.sin(y))
-        return y, tape.gradient(total, [x, W, BIAS], unconnected_gradients="zero")
-
-    compiled = tf.function(lambda: (vectorized(one, k, x), gradients(vectorized)), autograph=False)
-    y, found = compiled()
-    expected = gradients(looped)
-    np.testing.assert_allclose(y, expected[0], rtol=1e-5, atol=1e-6)
-    assert_close(found, expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_splits(step):
-    check(loop(step))
-
-
-@pytest.mark.parametrize("add", SUMS)
-def test_sums(add):
-    check(loop(gates, add))
-
-
-def test_no_rows_and_one():
-    assert vectorized(loop(gates), K[:0], X[:0]).shape == (0, 4)
-    check(loop(gates), K[:1], X[:1])
+FEW = ["no rows", "one row", "one row, function around", "inside"]
+test_table_of_loops = table_of(
+    {
+        **{step.__name__: loop(step) for step in STEPS},
+        **{f"sum, {add}": loop(gates, add) for add in SUMS},
+    },
+    K, X, ways=["eager", "function, around", *FEW], only=dict.fromkeys(FEW, ["gates"]),
+    by=(W, BIAS), tolerance=(1e-5, 1e-6),
+)  # fmt: skip
+test_table_of_second_gradients = table_of(
+    {"gates": loop(gates)}, K, X, ways=["function, twice around"], by=(W, BIAS),
+    slopes=(1e-4, 1e-5),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("step", [gates, unequal])
@@ -129,7 +103,7 @@ def test_nothing_joins_what_a_split_takes_apart(step, add):
 
 
 def ops_in_trip(one):
-    run = tf.function(lambda: vectorized(one, K, X), autograph=False)
+    run = tf.function(lambda: mapped(one, K, X), autograph=False)
     graph = run.get_concrete_function().graph
     return [op.type for op in all_ops(graph) if op.graph is not graph]
 
@@ -143,20 +117,4 @@ def test_a_bias_is_taken_apart_before_the_loop():
 def test_small_weights_stay_whole(monkeypatch):
     monkeypatch.setattr(_weights, "LARGE", 1000)
     assert "Split" in ops_in_trip(loop(gates))
-    check(loop(gates))
-
-
-def test_gradient_in_the_body():
-    check(lambda args: gradient_of(lambda: tf.reduce_sum(tf.sin(loop(gates)(args))), args[1]))
-
-
-def test_second_gradients():
-    def gradient(run):
-        with tf.GradientTape() as outer:
-            slopes = gradient_of(lambda: tf.reduce_sum(tf.sin(run(loop(gates), K, X))), X)
-            total = tf.reduce_sum(tf.cos(slopes))
-        return outer.gradient(total, [W, BIAS])
-
-    assert_close(
-        tf.function(gradient, autograph=False)(vectorized), gradient(looped), rtol=1e-4, atol=1e-5
-    )
+    check("function, around", loop(gates), (K, X), How(by=(W, BIAS)))

@@ -1,11 +1,10 @@
 """Masked elements added up by segments, as gradients of lookups in joined tensors. No loop."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import compare, gradient_of, mapped
+from tests.ways import errors_of, slopes_of, table_of
 
 D = tf.float64
 
@@ -70,106 +69,56 @@ LOOKUPS = [
 ]  # fmt: skip
 
 
-def gradient(fn):
-    def one(x, ids):
-        return tf.convert_to_tensor(gradient_of(lambda: fn(x, ids), x))
-
-    return one
-
-
-def second(fn):
-    return gradient(lambda x, ids: tf.sin(gradient(fn)(x, ids)))
-
-
 def data(n, count=5):
     rng = np.random.default_rng(n)
     ids = rng.integers(1, 5, size=[n, count]).astype(np.int32)
     return tf.constant(rng.normal(size=[n, 4, 2])), tf.constant(ids)
 
 
-def one_by_one(fn, x, ids):
-    alone = tf.function(fn, autograph=False)
-    return np.stack([alone(*row) for row in zip(x, ids)]) if len(x) else np.zeros([0, 4, 2])
+def gradient(fn):
+    return slopes_of(fn, (0,))
 
 
-def check(fn, x, ids, **options):
-    compare(fn, x, ids, function=options, atol=1e-10)
+def not_selected(x, ids):
+    """A part of inf and NaN that no id names, and gradients around of it, do not matter."""
+    matrix = tf.concat([x, tf.math.log(-tf.abs(x))], 0)
+    return tf.reduce_sum(tf.gather(matrix, tf.minimum(ids, 3)) ** 2)
 
 
-@pytest.mark.parametrize("fn", LOOKUPS)
-def test_gradients_of_lookups(fn):
-    check(gradient(fn), *data(6))
+SECOND = {
+    f"second of {fn.__name__}": gradient(gradient(fn))
+    for fn in (*LOOKUPS, not_selected)
+    if "in_a_loop" not in fn.__name__
+}
+SLOPES = {fn.__name__: gradient(fn) for fn in LOOKUPS}
+FEW = "unknown sizes, few rows"
+test_table_of_lookups = table_of(
+    {**SLOPES, "no ids": (SLOPES["lookup"], data(3, 0)), **SECOND}, *data(6),
+    ways=["function", "compiled", FEW, "eager", "around", "two maps"],
+    only={
+        "compiled": SLOPES,
+        FEW: ["lookup", "joined_twice", "second of joined_twice"],
+        "eager": ["lookup"],
+        "around": ["lookup"],
+        "two maps": ["lookup"],
+    },
+    specs=(tf.TensorSpec([None, None, 2], D), tf.TensorSpec([None, None], tf.int32)),
+    tolerance=(1e-9, 1e-10),
+)  # fmt: skip
+test_second_gradients_in_loops = errors_of(
+    {fn.__name__: gradient(gradient(fn)) for fn in (in_a_loop, in_a_loop_of_a_branch)},
+    *data(6), way="function", error=tf_pfor.NotVectorizableError,
+    match="from trip to trip|different shapes is kept",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("fn", LOOKUPS)
-def test_second_gradients_of_lookups(fn):
-    if "in_a_loop" not in fn.__name__:
-        check(second(fn), *data(6))
-        return
-    why = "from trip to trip|different shapes is kept"
-    with pytest.raises(tf_pfor.NotVectorizableError, match=why):
-        check(second(fn), *data(6))
-
-
-@pytest.mark.parametrize("fn", LOOKUPS)
-def test_gradients_of_lookups_compiled(fn):
-    check(gradient(fn), *data(3), jit_compile=True)
-
-
-@pytest.mark.parametrize("n", [0, 1])
-def test_few_rows(n):
-    check(second(joined_twice), *data(n))
-
-
-def test_no_ids():
-    check(gradient(lookup), *data(3, 0))
-
-
-def test_unknown_sizes():
-    specs = [tf.TensorSpec([None, None, 2], D), tf.TensorSpec([None, None], tf.int32)]
-    for fn in (gradient(lookup), gradient(joined_twice)):
-        check(fn, *data(5), input_signature=specs)
-
-
-def test_eagerly():
-    compare(gradient(lookup), *data(3), atol=0)
-
-
-def test_tape_around():
-    x, ids = data(3)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = mapped(lambda *r: tf.sin(gradient(lookup)(*r)), x, ids)
-    expected = one_by_one(second(lookup), x, ids)
-    np.testing.assert_allclose(tape.gradient(y, x), expected, rtol=1e-9, atol=1e-10)
-
-
-def test_two_maps():
-    pairs = [tf.reshape(t, [2, 3, *t.shape[1:]]) for t in data(6)]
-    compare(gradient(lookup), *pairs, maps=2, atol=1e-10)
-
-
-def test_numbers_that_are_not_selected_do_not_matter():
-    """A part of inf and NaN that no id names, and gradients around of it."""
-    x, ids = data(4)
-
-    def one(x, ids):
-        matrix = tf.concat([x, tf.math.log(-tf.abs(x))], 0)
-        return tf.reduce_sum(tf.gather(matrix, tf.minimum(ids, 3)) ** 2)
-
-    check(second(one), x, ids)
-
-
-def test_selected_by_hand():
-    def one(x, ids):
-        ids = ids[:4]
-        mask = ids > 2
-        segments = tf.boolean_mask(ids, mask) - 1
-        kept = tf.boolean_mask(x[:, 0], mask) - 1.0
-        most = tf.math.unsorted_segment_max(tf.boolean_mask(x, mask), segments, 5)
-        return tf.math.unsorted_segment_sum(kept, segments, 4), most[2:4]
-
-    compare(one, *data(6), atol=0)
+def selected_by_hand(x, ids):
+    ids = ids[:4]
+    mask = ids > 2
+    segments = tf.boolean_mask(ids, mask) - 1
+    kept = tf.boolean_mask(x[:, 0], mask) - 1.0
+    most = tf.math.unsorted_segment_max(tf.boolean_mask(x, mask), segments, 5)
+    return tf.math.unsorted_segment_sum(kept, segments, 4), most[2:4]
 
 
 def places_in_a_table(x, ids):
@@ -223,46 +172,34 @@ def two_masks(x, ids):
     return tf.math.unsorted_segment_sum(a, b, 5)
 
 
+def between_two_selections(x, ids):
+    """The second selects what the first was added up to, through an op with its own gradient."""
+    mask = ids[:4] > 1
+    first = tf.math.unsorted_segment_sum(
+        tf.boolean_mask(x[:, 0], mask), tf.boolean_mask(ids[:4], mask), 5
+    )
+    kept = tf.boolean_mask(halved(first)[:4], mask)
+    return tf.math.unsorted_segment_sum(kept, tf.boolean_mask(ids[:4], mask), 5)
+
+
+def some_selected(x, ids):
+    ids = tf.concat([ids[:, :4], tf.fill([6, 1], 4)], 1)
+    return x, tf.where(tf.reduce_any(ids[:, :4] > 1, 1)[:, None], ids, 4)
+
+
+# By the rules for ragged rows: a place among all slices is another number than among those that
+# are selected.
 OTHERS = [
     places_in_a_table, segments_by_place, segments_of_as_many, looked_up_by_numbers,
     by_a_matrix_of_places, through_a_custom_gradient, two_masks,
 ]  # fmt: skip
-
-
-@pytest.mark.parametrize("fn", OTHERS)
-def test_other_uses(fn):
-    """A place among all slices is another number than among those that are selected.
-
-    By the rules for ragged rows.
-    """
-    x, ids = data(6)
-    ids = tf.concat([ids[:, :4], tf.fill([6, 1], 4)], 1)
-    ids = tf.where(tf.reduce_any(ids[:, :4] > 1, 1)[:, None], ids, 4)
-    compare(fn, x, ids, atol=0)
-
-
-def test_custom_gradients_between_two_selections():
-    """The second selects what the first was added up to, through an op with its own gradient."""
-    x, ids = data(3)
-
-    def one(x, ids):
-        mask = ids[:4] > 1
-        first = tf.math.unsorted_segment_sum(
-            tf.boolean_mask(x[:, 0], mask), tf.boolean_mask(ids[:4], mask), 5
-        )
-        kept = tf.boolean_mask(halved(first)[:4], mask)
-        return tf.math.unsorted_segment_sum(kept, tf.boolean_mask(ids[:4], mask), 5)
-
-    found = gradient_of(lambda: mapped(one, x, ids), x)
-
-    def by_tape(x, ids):
-        return gradient_of(lambda: one(x, ids), x)
-
-    expected = np.stack([by_tape(*row) for row in zip(x, ids)])
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+test_table_of_other_uses = table_of(
+    [*OTHERS, selected_by_hand, between_two_selections], *some_selected(*data(6)),
+    ways=["eager", "around"], only={"around": ["between_two_selections"]}, tolerance=(1e-9, 1e-12),
+)  # fmt: skip
 
 
 def test_a_report():
-    report = tf_pfor.explain(lambda r: gradient(lookup)(*r), data(3))
+    report = tf_pfor.explain(lambda r: SLOPES["lookup"](*r), data(3))
     (row,) = [r for r in report.records if r.op_type == "Where"]
     assert (row.outcome.value, row.count) == ("vectorized", 2)

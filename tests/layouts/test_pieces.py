@@ -4,15 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import (
-    assert_close,
-    assert_rows,
-    compare_rows,
-    gradient_of,
-    rows_of,
-    strict_map,
-)
+from tests.comparisons import strict_map
+from tests.ways import table_of
 from tf_pfor._tf import _graphs
 from tf_pfor.layouts.pieces import joined
 from tf_pfor.layouts.row_sizes import RowSizes
@@ -40,63 +33,53 @@ def rows(*inner, dtype=tf.float32):
     return tf.RaggedTensor.from_row_lengths(tf.cast(numbers, dtype), LENGTHS)
 
 
-@pytest.mark.parametrize("name", BODIES)
-@pytest.mark.parametrize("inner", [(), (2,), (2, 3), (0,)])
-def test_values(name, inner):
-    x = rows(*inner)
-    for dtype in (tf.float32, tf.int64, tf.float16):
-        given = tf.cast(x, dtype)
-        found = strict_map(BODIES[name], given)
-        assert_rows(found, rows_of(BODIES[name], given), rtol=0, atol=0)
-    if name not in ("differences", "emphasis"):
-        words = tf.strings.as_string(x)
-        found = strict_map(BODIES[name], words)
-        assert found.to_list() == tf.ragged.stack(rows_of(BODIES[name], words)).to_list()
+KINDS = {
+    f"{dtype.name} {inner}": rows(*inner, dtype=dtype)
+    for inner in ((), (2,), (2, 3), (0,))
+    for dtype in (tf.float32, tf.int64, tf.float16)
+}
+WORDS = {f"text {inner}": tf.strings.as_string(rows(*inner)) for inner in ((), (2,), (2, 3), (0,))}
+OF_TEXT = [name for name in BODIES if name not in ("differences", "emphasis")]
+test_table_of_pieces = table_of(
+    {
+        **{f"{k}, {kind}": (f, x) for k, f in BODIES.items() for kind, x in KINDS.items()},
+        **{f"{k}, {kind}": (BODIES[k], x) for k in OF_TEXT for kind, x in WORDS.items()},
+    },
+    ways=["eager"], tolerance=(0.0, 0.0),
+)  # fmt: skip
+DENSE_X = tf.constant(np.random.default_rng(2).normal(size=(len(LENGTHS), 5, 2)), tf.float32)
+DENSE_K = tf.constant(LENGTHS)
+test_table_of_dense_rows = table_of(
+    {
+        **DENSE,
+        **{f"shared, {k}": (lambda n, f=f: f(DENSE_X[2], n), DENSE_K) for k, f in DENSE.items()},
+    },
+    DENSE_X, DENSE_K, ways=["vmap"], tolerance=(1e-6, 0.0),
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DENSE)
-def test_values_of_dense_rows(name):
-    x = tf.constant(np.random.default_rng(2).normal(size=(len(LENGTHS), 5, 2)), tf.float32)
-    k = tf.constant(LENGTHS)
-    found = tf_pfor.vmap(DENSE[name], fallback="error")(x, k)
-    np.testing.assert_allclose(found.flat_values, tf.concat(rows_of(DENSE[name], x, k), 0), 1e-6)
-    shared = tf_pfor.vmap(DENSE[name], (None, 0), fallback="error")(x[2], k)
-    expected = rows_of(DENSE[name], tf.stack([x[2]] * len(LENGTHS)), k)
-    np.testing.assert_allclose(shared.flat_values, tf.concat(expected, 0), 1e-6)
+def cubes(body):
+    return lambda w: tf.reduce_sum(body(w) ** 3 * tf.reduce_sum(w))
 
 
-@pytest.mark.parametrize("name", BODIES)
-@pytest.mark.parametrize("of_function", [False, True])
-def test_gradients_of_two_orders(name, of_function):
-    x, body = rows(2), BODIES[name]
-
-    def cubes(w):
-        return tf.reduce_sum(body(w) ** 3 * tf.reduce_sum(w))
-
-    def sums(values):
-        given = x.with_values(values)
-        return tf.reduce_sum(strict_map(cubes, given))
-
-    def expected(values):
-        return tf.add_n(rows_of(cubes, x.with_values(values)))
-
-    def second(total):
-        with tf.GradientTape() as outer:
-            outer.watch(x.values)
-            first = tf.convert_to_tensor(gradient_of(lambda: total(x.values), x.values))
-            z = tf.reduce_sum(first**2)
-        return first, outer.gradient(z, x.values)
-
-    run = tf.function(second) if of_function else second
-    assert_close(run(sums), second(expected), rtol=2e-4, atol=0.01)
-
-
-@pytest.mark.parametrize("name", BODIES)
-def test_gradients_that_the_body_takes(name):
-    def slope(w):
-        return gradient_of(lambda: tf.reduce_sum(BODIES[name](w) ** 2), w)
-
-    compare_rows(slope, rows(), rtol=1e-5, atol=1e-5, fallback="loop")
+test_table_of_gradients_inside = table_of(
+    BODIES, rows(), ways=["inside"], looped=["inside"], tolerance=(1e-5, 1e-5)
+)
+test_table_of_gradients = table_of(
+    {
+        **{name: (body, rows()) for name, body in BODIES.items()},
+        **{f"cubes, {k}": (cubes(body), rows(2) * 0.1) for k, body in BODIES.items()},
+    },
+    ways=["around", "twice around", "function, twice around", "no rows",
+          "unknown n, no rows"],
+    only={
+        "no rows": BODIES, "unknown n, no rows": BODIES,
+        "around": [f"cubes, {name}" for name in BODIES],
+        "twice around": [f"cubes, {name}" for name in BODIES],
+        "function, twice around": [f"cubes, {name}" for name in BODIES],
+    },
+    slopes=(2e-4, 1e-5),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -132,15 +115,6 @@ def test_pieces_of_nothing_and_twice_differentiated():
             mask[cuts[k] : cuts[k + 1]] = 1
         np.testing.assert_allclose(first, 3 * x**2 * mask)
         np.testing.assert_allclose(outer.gradient(first, x), 6 * x * mask)
-
-
-@pytest.mark.parametrize("name", BODIES)
-def test_no_rows(name):
-    spec = tf.RaggedTensorSpec([None, None], tf.float32)
-    mapped = tf.function(lambda x: tf_pfor.vectorized_map(BODIES[name], x), input_signature=[spec])
-    none = tf.RaggedTensor.from_row_splits(tf.zeros([0]), tf.constant([0], tf.int64))
-    assert mapped(none).shape[0] == 0
-    assert tf_pfor.vectorized_map(BODIES[name], none).shape[0] == 0
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, [0, 0], [0, 7], [1], []])

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.comparisons import assert_close, check, gradient_of, mapped, notes, vectorized
+from tests.ways import table_of
 from tf_pfor import vectorized_map, vmap
 
 raw = tf.raw_ops
@@ -59,15 +60,6 @@ def tensors_in_loops(concrete):
     return found
 
 
-@both
-@pytest.mark.parametrize("cell", [as_read, computed])
-@pytest.mark.parametrize("lengths", [LENGTHS, LENGTHS * 0, [4, 4, 4, 4, 4]])
-def test_gradient_in_the_body(strategy, cell, lengths):
-    one = gradient(lambda k, x: looped(cell, k, x))
-    rows = np.asarray(lengths, np.int32)
-    check(one, rows, X, xla=False, grad=False, rtol=1e-9, while_strategy=strategy)
-
-
 @pytest.mark.parametrize("cell", [as_read, computed])
 def test_no_row_has_its_own_copy(cell):
     one = gradient(lambda k, x: looped(cell, k, x), [])
@@ -78,74 +70,86 @@ def test_no_row_has_its_own_copy(cell):
 
 
 @both
-@pytest.mark.parametrize("n", [0, 1])
-def test_no_rows_and_one(strategy, n):
-    one = gradient(lambda k, x: looped(as_read, k, x), [W])
-    check(one, LENGTHS[:n], X[:n], xla=False, grad=False, rtol=1e-9, while_strategy=strategy)
-
-
-@both
-def test_unknown_n(strategy):
-    one = gradient(lambda k, x: looped(as_read, k, x), [W])
-    check(one, LENGTHS, X, xla=False, grad=False, unknown=True, rtol=1e-9, while_strategy=strategy)
-
-
-def test_jit_compile():
-    one = gradient(lambda k, x: looped(as_read, k, x, bound=4))
-    check(one, LENGTHS, X, grad=False, rtol=1e-9)
-
-
-@both
 def test_a_function_in_the_body(strategy):
     """Its forward function returns the lists, its backward function gets them."""
-    loss = tf.function(lambda k, x: looped(as_read, k, x))
-    one = gradient(loss)
+    one = gradient(tf.function(of_reads))
     check(one, LENGTHS, X, xla=False, grad=False, rtol=1e-9, while_strategy=strategy)
     if strategy == "compact":
         assert any(NOTE in note for note in notes(one, LENGTHS, X, while_strategy=strategy))
 
 
-@both
-def test_gradients_around(strategy):
-    """The gradient of per-example gradients, by the data and by the variables."""
-    one = gradient(lambda k, x: looped(as_read, k, x), [W])
-    check(one, LENGTHS, X, xla=False, rtol=1e-8, while_strategy=strategy)
+def nested_loops(k, x):
+    def outer(t, s):
+        inner = tf.while_loop(lambda u, r: u < k - t, lambda u, r: (u + 1, as_read(r)), (0, s))
+        return t + 1, inner[1] + s
 
-    def penalty(grads):
-        return tf.add_n([tf.reduce_sum(tf.sin(g)) for g in grads])
-
-    @tf.function
-    def mapped():
-        found = vectorized(one, (tf.constant(LENGTHS), tf.constant(X)), while_strategy=strategy)
-        return tf.gradients(penalty(found), [W, ONES])
-
-    @tf.function
-    def by_hand():
-        rows = [penalty(one(k, tf.constant(x))) for k, x in zip(LENGTHS, X)]
-        return tf.gradients(tf.add_n(rows), [W, ONES])
-
-    assert_close(mapped(), by_hand(), atol=1e-10)
+    return tf.reduce_sum(tf.while_loop(lambda t, s: t < 2, outer, (0, x))[1] ** 2)
 
 
-@both
-def test_loops_in_loops(strategy):
-    def loss(k, x):
-        def outer(t, s):
-            inner = tf.while_loop(lambda u, r: u < k - t, lambda u, r: (u + 1, as_read(r)), (0, s))
-            return t + 1, inner[1] + s
+def gradient_in_a_loop(k, x):
+    """The gradient of an inner loop, in one trip of an outer one."""
 
-        return tf.reduce_sum(tf.while_loop(lambda t, s: t < 2, outer, (0, x))[1] ** 2)
+    def outer(t, s):
+        return t + 1, s + gradient(lambda k, x: looped(as_read, k, x), [W])(k, s)[0]
 
-    def in_one_trip(k, x):
-        """The gradient of an inner loop, in an outer one."""
+    return tf.while_loop(lambda t, s: t < k, outer, (0, x))[1]
 
-        def outer(t, s):
-            return t + 1, s + gradient(lambda k, x: looped(as_read, k, x), [W])(k, s)[0]
 
-        return tf.while_loop(lambda t, s: t < k, outer, (0, x))[1]
+def asked_later(k, x):
+    """A gradient of a loop that only its backward function reads is there when it is asked."""
+    w = tf.constant(normal(3, 3))
 
-    check(loss, LENGTHS, X, xla=False, rtol=1e-8, while_strategy=strategy)
-    check(in_one_trip, LENGTHS, X, xla=False, grad=False, rtol=1e-8, while_strategy=strategy)
+    @tf.custom_gradient
+    def loss(x):
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            y = looped(lambda s: tf.tanh(tf.linalg.matvec(w, s)), k, x)
+        g, h = tape.gradient(y, [x, w], unconnected_gradients="zero")
+        return y + tf.reduce_sum(h), lambda dy: 2.0 * dy * g
+
+    return loss(x)
+
+
+def second_gradient(k, x):
+    """An item popped of such a list may be pushed to another list."""
+    one = lambda: tf.reduce_sum(tf.sin(gradient(of_reads, [])(k, x)[0]))  # noqa: E731
+    return gradient_of(one, [x, W], unconnected_gradients="zero")
+
+
+def of_reads(k, x):
+    return looped(as_read, k, x)
+
+
+SLOPES = {
+    f"{cell.__name__}, {lengths}": (
+        gradient(lambda k, x, cell=cell: looped(cell, k, x)),
+        (tf.constant(lengths), tf.constant(X)))
+    for cell in (as_read, computed)
+    for lengths in ([2, 0, 4, 1, 3], [0] * 5, [4] * 5)
+}  # fmt: skip
+OF_X = gradient(of_reads, [W])
+STRATEGIES = ("function, compact", "function, mask")
+FEW = [f"{place}{way}" for way in ("compact", "mask") for place in (
+    "function, no rows, ", "function, one row, ", "unknown n, ")]  # fmt: skip
+AROUND = [f"{way}, around" for way in STRATEGIES]
+test_table_of_slopes = table_of(
+    {
+        **SLOPES,
+        "of reads": OF_X,
+        "bounded": gradient(lambda k, x: looped(as_read, k, x, bound=4)),
+        "nested_loops": nested_loops,
+        "gradient_in_a_loop": gradient_in_a_loop,
+        "asked_later": asked_later,
+        "second_gradient": second_gradient,
+    },
+    tf.constant(LENGTHS), tf.constant(X), ways=[*STRATEGIES, *FEW, "compiled", *AROUND],
+    only={
+        **dict.fromkeys(FEW, ["of reads"]),
+        "compiled": ["bounded"],
+        **dict.fromkeys(AROUND, ["of reads", "nested_loops", "asked_later"]),
+    },
+    by=(W, ONES), tolerance=(1e-9, 1e-9), slopes=(1e-8, 1e-8),
+)  # fmt: skip
 
 
 def test_a_variable_that_the_loop_writes():
@@ -255,16 +259,13 @@ def of_a_list(k, x):
     return raw.TensorListStack(input_handle=inner, element_shape=[3], element_dtype=tf.float64) + x
 
 
-@both
-@pytest.mark.parametrize(
-    "body",
-    [
-        length, popped, pushed_after, read, stacked, in_a_branch,
-        popped_in_a_loop, pushed_in_a_second_loop, of_a_list,
-    ],
+LISTS = (
+    length, popped, pushed_after, read, stacked, in_a_branch, popped_in_a_loop,
+    pushed_in_a_second_loop, of_a_list,
 )  # fmt: skip
-def test_lists_that_users_make(strategy, body):
-    check(body, LENGTHS, X, xla=False, grad=False, rtol=1e-9, while_strategy=strategy)
+test_table_of_lists = table_of(
+    LISTS, tf.constant(LENGTHS), tf.constant(X), ways=STRATEGIES, tolerance=(1e-9, 1e-9)
+)
 
 
 def test_a_list_without_room():
@@ -286,39 +287,9 @@ def test_uniform_items_of_keras_layers():
 
 
 @both
-def test_a_custom_gradient_asks_later(strategy):
-    """A gradient of a loop that only its backward function reads is there when it is asked."""
-
-    def f(k, x):
-        w = tf.constant(normal(3, 3))
-
-        @tf.custom_gradient
-        def loss(x):
-            with tf.GradientTape() as tape:
-                tape.watch([x, w])
-                y = looped(lambda s: tf.tanh(tf.linalg.matvec(w, s)), k, x)
-            g, h = tape.gradient(y, [x, w], unconnected_gradients="zero")
-            return y + tf.reduce_sum(h), lambda dy: 2.0 * dy * g
-
-        return loss(x)
-
-    check(f, LENGTHS, X, xla=False, rtol=1e-8, while_strategy=strategy)
-
-
-@both
-def test_second_gradient_in_the_body(strategy):
-    """An item popped of such a list may be pushed to another list."""
-
-    def one(k, x):
-        with tf.GradientTape() as outer:
-            outer.watch(x)
-            g = gradient(lambda k, x: looped(as_read, k, x), [])(k, x)[0]
-            z = tf.reduce_sum(tf.sin(g))
-        return outer.gradient(z, [x, W], unconnected_gradients="zero")
-
-    check(one, LENGTHS, X, xla=False, grad=False, rtol=1e-8, while_strategy=strategy)
-    found = notes(one, LENGTHS, X, while_strategy=strategy)
-    assert sum(NOTE in note for note in found) == 4  # all four loops
+def test_all_four_loops_of_a_second_gradient(strategy):
+    found = notes(second_gradient, LENGTHS, X, while_strategy=strategy)
+    assert sum(NOTE in note for note in found) == 4
 
 
 def test_list_of_own_length_is_stacked():

@@ -5,15 +5,9 @@ import pytest
 import tensorflow as tf
 
 from tests import comparisons
-from tests.comparisons import (
-    all_ops,
-    assert_close,
-    by_row,
-    compare,
-    gradient_of,
-    notes,
-)
+from tests.comparisons import all_ops, assert_close, by_row, gradient_of, notes
 from tests.devices import of_cpus
+from tests.ways import errors_of, table_of
 from tf_pfor.converters.control_flow import while_compact
 
 T, WIDTH = 6, 40
@@ -96,47 +90,71 @@ def in_a_branch(x, at, trips):
     return tf.cond(trips > 1, lambda: x[-1] * x[0] + x[-2, 1:2], lambda: tf.sin(x[at[0, 0] - T]))
 
 
+def of_two_arrays(x, at, trips, other):
+    """One is only read."""
+
+    def step(k, x, other):
+        new = tf.gather(x, at[k, 0]) + tf.gather(other, at[k, 1])
+        return k + 1, tf.tensor_scatter_nd_update(x, [[at[k, 0]]], new[None]), other
+
+    return tf.while_loop(lambda k, *_: k < trips, step, (0, x, other))[1]
+
+
+def read_as_a_whole(x, at, trips):
+    def step(k, x):
+        new = tf.gather(x, at[k, 0]) * tf.reduce_mean(x)
+        return k + 1, tf.tensor_scatter_nd_update(x, [[at[k, 0]]], new[None])
+
+    return tf.while_loop(lambda k, _: k < trips, step, (0, x))[1]
+
+
 BODIES = [array, sliced, listed, several, partial]
 
 
-def mapped(body, **options):
-    return lambda *args: comparisons.mapped(body, *args, **options)
+OTHERS = {
+    "of_two_arrays": (of_two_arrays, (X, AT, TRIPS, X[::-1])),
+    "read_as_a_whole": read_as_a_whole,
+    "captured": captured,
+    "in_a_branch": in_a_branch,
+    **{
+        f"{body.__name__}, equal": (body, (X, AT, EQUAL))
+        for body in (*BODIES, captured, in_a_branch)
+    },
+}
+NAMES = [body.__name__ for body in BODIES]
+FEW = ["no rows", "one row", "unknown n, few rows", "two maps", "inside"]
+test_table_of_arrays = table_of(
+    {**dict(zip(NAMES, BODIES)), **OTHERS}, X, AT, TRIPS,
+    ways=["eager", "function, around", "function, twice around", *FEW],
+    only=dict.fromkeys(FEW, NAMES),
+    but=dict.fromkeys(
+        ["function, around", "function, twice around"], ["of_two_arrays", "read_as_a_whole"]),
+    tolerance=(1e-10, 1e-10),
+)  # fmt: skip
+# XLA has no gathers from lists: all rows, static shapes.
+test_table_of_compiled_arrays = table_of(
+    {
+        body.__name__: lambda x, *rest, body=body: body(tf.cast(x, tf.float64), *rest)
+        for body in (array, sliced, listed)
+    },
+    tf.cast(X, tf.float32), AT, TRIPS, ways=["compiled"], tolerance=(1e-6, 1e-6),
+)  # fmt: skip
+# Never an item of another row.
+test_a_place_outside_is_an_error = errors_of({
+    f"{body.__name__}, {wrong}": (
+        body, (X, tf.tensor_scatter_nd_update(AT, [[2, 3, 0], [2, 3, 1]], [wrong] * 2), TRIPS))
+    for body in BODIES
+    for wrong in (T, -T - 1)
+})  # fmt: skip
 
 
-def looped(body):
-    return lambda *args: by_row(body, *args)
-
-
-def with_gradient(run):
-    def go(x, at, trips):
-        with tf.GradientTape() as outer:
-            outer.watch(x)
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = run(x, at, trips)
-                loss = tf.reduce_sum(tf.sin(y))
-            first = tape.gradient(loss, x)
-            total = tf.reduce_sum(tf.square(first))
-        return y, first, outer.gradient(total, x)
-
-    return go
-
-
-def assert_equal(found, expected):
-    assert_close(found, expected, rtol=1e-10, atol=1e-10)
+def mapped(body):
+    return lambda *args: comparisons.mapped(body, *args)
 
 
 def op_types(run, *args):
     graph = tf.function(run, autograph=False).get_concrete_function(*args).graph.as_graph_def()
     return {n.op for f in graph.library.function for n in f.node_def}
-
-
-@pytest.mark.parametrize("trips", [TRIPS, EQUAL], ids=["by row", "equal"])
-@pytest.mark.parametrize("body", [*BODIES, captured, in_a_branch])
-def test_values_and_gradients(body, trips):
-    expected = with_gradient(looped(body))(X, AT, trips)
-    found = tf.function(with_gradient(mapped(body)))(X, AT, trips)
-    assert_equal(found, expected)
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -159,78 +177,8 @@ def test_what_is_read_item_by_item_is_not_packed():
     assert not wide
 
 
-@pytest.mark.parametrize("n", [0, 1])
-@pytest.mark.parametrize("body", BODIES)
-def test_few_rows(body, n):
-    known = mapped(body)(X[:n], AT[:n], TRIPS[2 : 2 + n])
-    assert known.shape == (n, *body(X[0], AT[0], TRIPS[0]).shape)
-    unknown = tf.function(
-        mapped(body),
-        input_signature=[tf.TensorSpec([None, *t.shape[1:]], t.dtype) for t in (X, AT, TRIPS)],
-    )(X[:n], AT[:n], TRIPS[2 : 2 + n])
-    assert unknown.shape == known.shape
-    if n:
-        expected = looped(body)(X[:n], AT[:n], TRIPS[2 : 2 + n])
-        assert_equal([known, unknown], [expected] * 2)
-
-
-@pytest.mark.parametrize("body", [array, sliced, listed])
-def test_jit_compile(body):
-    """XLA has no gathers from lists: all rows, static shapes."""
-    x = tf.cast(X, tf.float32)
-    single = mapped(lambda x, at, trips: body(tf.cast(x, tf.float64), at, trips))
-    found = tf.function(single, jit_compile=True)(x, AT, TRIPS)
-    expected = looped(body)(tf.cast(x, tf.float64), AT, TRIPS)
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("body", BODIES)
-def test_nested(body):
-    """A map of maps."""
-    pairs = [tf.stack([t, t[::-1]]) for t in (X, AT, TRIPS)]
-    compare(body, *pairs, maps=2, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("body", BODIES)
-def test_gradient_inside_of_the_body(body):
-    def one(x, at, trips):
-        return gradient_of(lambda: tf.reduce_sum(tf.sin(body(x, at, trips))), x)
-
-    compare(one, X, AT, TRIPS, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("body", BODIES)
-@pytest.mark.parametrize("wrong", [T, -T - 1])
-def test_a_place_outside_is_an_error(body, wrong):
-    """Never an item of another row."""
-    at = tf.tensor_scatter_nd_update(AT, [[2, 3, 0], [2, 3, 1]], [wrong] * 2)
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        mapped(body)(X, at, TRIPS)
-
-
-def test_two_arrays_of_which_one_is_only_read():
-    other = tf.constant(RNG.normal(size=[5, T, WIDTH]), tf.float64)
-
-    def one(x, at, trips, other):
-        def step(k, x, other):
-            new = tf.gather(x, at[k, 0]) + tf.gather(other, at[k, 1])
-            return k + 1, tf.tensor_scatter_nd_update(x, [[at[k, 0]]], new[None]), other
-
-        return tf.while_loop(lambda k, *_: k < trips, step, (0, x, other))[1]
-
-    compare(one, X, AT, TRIPS, other, rtol=1e-10, atol=1e-10)
-
-
-def test_an_array_that_is_also_read_as_a_whole():
-    def one(x, at, trips):
-        def step(k, x):
-            new = tf.gather(x, at[k, 0]) * tf.reduce_mean(x)
-            return k + 1, tf.tensor_scatter_nd_update(x, [[at[k, 0]]], new[None])
-
-        return tf.while_loop(lambda k, _: k < trips, step, (0, x))[1]
-
-    compare(one, X, AT, TRIPS, rtol=1e-10, atol=1e-10)
-    assert "TensorListGather" not in op_types(mapped(one), X, AT, TRIPS)
+def test_an_array_that_is_also_read_as_a_whole_is_not_gathered():
+    assert "TensorListGather" not in op_types(mapped(read_as_a_whole), X, AT, TRIPS)
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -252,8 +200,8 @@ def test_gradients_of_reads_are_added_in_place(body):
 def test_two_loops_of_half_of_the_rows(body, n, monkeypatch):
     monkeypatch.setattr(while_compact, "_LARGE_BY_ROW", 0)
     args = [t[:n] for t in (X, AT, TRIPS)]
-    assert_equal([mapped(body)(*args)], [looped(body)(*args)])
+    assert_close(mapped(body)(*args), by_row(body, *args), rtol=1e-10, atol=1e-10)
     found = notes(body, *args, while_strategy="compact")
     assert any("compact, in two halves" in note for note in found)
     args[2] = tf.zeros_like(args[2])  # nobody makes a trip
-    assert_equal([mapped(body)(*args)], [looped(body)(*args)])
+    assert_close(mapped(body)(*args), by_row(body, *args), rtol=1e-10, atol=1e-10)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import strict_map
+from tests.ways import table_of
 
 
 def emitted(fn, *specs):
@@ -13,18 +13,6 @@ def emitted(fn, *specs):
     mapped = tf.function(lambda *a: tf_pfor.vectorized_map(lambda t: fn(*t), a), autograph=False)
     ops = mapped.get_concrete_function(*[tf.TensorSpec(s) for s in specs]).graph.get_operations()
     return [o.type for o in ops if o.type not in ("Const", "Placeholder", "Identity", "NoOp")]
-
-
-def check(fn, *arrays, specs=None):
-    """Vectorized values equal the values of a Python loop."""
-    signature = [tf.TensorSpec(s) for s in specs or [a.shape for a in arrays]]
-    mapped = tf.function(
-        lambda *a: strict_map(lambda t: fn(*t), a),
-        input_signature=signature,
-        autograph=False,
-    )
-    expected = np.stack([fn(*[tf.constant(x) for x in row]).numpy() for row in zip(*arrays)])
-    np.testing.assert_allclose(mapped(*map(tf.constant, arrays)).numpy(), expected, 1e-5, 1e-5)
 
 
 def arange(*shape):
@@ -51,38 +39,33 @@ def test_reduction_beyond_the_folded_axes_stays_folded():
     assert found[at + 1] == "Mean"
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        lambda y, x: y + BIAS,  # invariant, of lower rank
-        lambda y, x: y + BIAS[None],  # a one where the folded axis is
-        lambda y, x: y + arange(2, 1),  # invariant, reaches the folded axis
-        lambda y, x: y + arange(3, 2, 5),  # the result has a higher rank
-        lambda y, x: y * x[0, 0],  # a stacked scalar
-        lambda y, x: y + tf.reduce_sum(x, 1, keepdims=True),  # stacked, not folded
-        lambda y, x: y + tf.matmul(x[:1], W),  # folded over another n * d
-        lambda y, x: y * dense(x * 2.0),  # both folded
-        lambda y, x: tf.where(y > 0, y, x[:, :1]),
-    ],
-)
-@pytest.mark.parametrize("spec", [[3, 2, 4], [None, 2, 4], [None, None, 4]])
-def test_folded_operand_with(other, spec):
-    check(lambda x: other(dense(x), x), arange(3, 2, 4), specs=[spec])
-
-
-@pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("known", [True, False])
-def test_more_groups_than_the_kernel_takes(n, known):
-    x, y = arange(n, 2, 1, 2, 1, 2), arange(1, 2, 1, 3, 1)
-    check(lambda row: row * y, x, specs=[[n if known else None, *x.shape[1:]]])
-
-
-def test_unknown_rank_with_an_invariant_scalar():
-    mapped = tf.function(
-        lambda x: tf_pfor.vectorized_map(lambda r: tf.exp(r) * 2.0, x), autograph=False
-    ).get_concrete_function(tf.TensorSpec(None))
-    x = tf.constant(arange(3, 2))
-    np.testing.assert_allclose(mapped(x).numpy(), np.exp(x) * 2, 1e-5)
+OPERANDS = {
+    "of lower rank": lambda y, x: y + BIAS,
+    "a one where the folded axis is": lambda y, x: y + BIAS[None],
+    "that reaches the folded axis": lambda y, x: y + arange(2, 1),
+    "of a higher rank": lambda y, x: y + arange(3, 2, 5),
+    "stacked scalar": lambda y, x: y * x[0, 0],
+    "stacked, not folded": lambda y, x: y + tf.reduce_sum(x, 1, keepdims=True),
+    "folded over another n * d": lambda y, x: y + tf.matmul(x[:1], W),
+    "both folded": lambda y, x: y * dense(x * 2.0),
+    "chosen": lambda y, x: tf.where(y > 0, y, x[:, :1]),
+}
+GROUPS = tf.constant(arange(1, 2, 1, 3, 1))  # more of them than the kernel takes
+CASES = {name: lambda x, f=f: f(dense(x), x) for name, f in OPERANDS.items()}
+ROWS = tf.constant(arange(3, 2, 4))
+test_table_of_operands = table_of(
+    {**CASES, "groups": (lambda row: row * GROUPS, tf.constant(arange(3, 2, 1, 2, 1, 2)))}, ROWS,
+    ways=["function", "unknown n", "one row", "unknown n, one row"],
+    only={"one row": ["groups"], "unknown n, one row": ["groups"]}, tolerance=(1e-5, 1e-5),
+)  # fmt: skip
+test_table_of_unknown_sizes = table_of(
+    CASES, ROWS, ways=["unknown sizes"], specs=(tf.TensorSpec([None, None, 4]),),
+    tolerance=(1e-5, 1e-5),
+)  # fmt: skip
+test_table_of_unknown_ranks = table_of(
+    {"by a scalar": lambda r: tf.exp(r) * 2.0}, tf.constant(arange(3, 2)), ways=["unknown"],
+    specs=(tf.TensorSpec(None),),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("n", [1, 3])

@@ -5,9 +5,10 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import all_ops, assert_close, gradient_of, strict_map
+from tests.comparisons import all_ops, assert_close, gradient_of
 from tests.devices import of_cpus
 from tests.math.test_products import emitted
+from tests.ways import table_of
 from tf_pfor.converters.math import _weights
 
 T, K, INPUTS = 3, 6, 4
@@ -81,41 +82,29 @@ def test_one_product_in_a_step():
     assert [emitted(body)["MatMul"] for body in bodies] == [3, 1]
 
 
-def test_per_example_gradients_and_their_gradients():
-    rows = [tf.stack([a * (1.0 + 0.1 * i) for i in range(4)]) for a in ARGS]
-
-    def one(*args):
-        return gradient_of(lambda: tf.reduce_sum(unrolled(*args) ** 2), args)
-
-    def total(fn):
-        with tf.GradientTape() as tape:
-            tape.watch(rows)
-            y = tf.add_n([tf.reduce_sum(tf.sin(g)) for g in fn()])
-        return y, tape.gradient(y, [*rows, W, U])
-
-    def mapped():
-        return tf_pfor.vectorized_map(lambda r: one(*r), tuple(rows))
-
-    def by_hand():
-        return [tf.stack(c) for c in zip(*[one(*[r[i] for r in rows]) for i in range(4)])]
-
-    found, expected = tf.function(total)(mapped), tf.function(total)(by_hand)
-    assert_close(found, expected, rtol=1e-4, atol=1e-5)
+def slopes(*args):
+    return gradient_of(lambda: tf.reduce_sum(unrolled(*args) ** 2), args)
 
 
-def test_a_product_that_reads_another_one():
+FACTOR = tf.Variable(normal(K, K))
+
+
+def read_by_another(x):
     """x @ A, and x @ f(x @ A): the second cannot be made beside the first."""
-    a, x = tf.Variable(normal(K, K)), normal(5, K, K)
+    y = x
+    for _ in range(3):
+        first = tf.matmul(x, FACTOR, transpose_b=True)
+        y = y + first + tf.matmul(x, tf.tanh(first), transpose_b=True)
+    return y
 
-    def one(x):
-        y = x
-        for _ in range(3):
-            first = tf.matmul(x, a, transpose_b=True)
-            y = y + first + tf.matmul(x, tf.tanh(first), transpose_b=True)
-        return y
 
-    found = strict_map(one, x)
-    np.testing.assert_allclose(found, tf.stack([one(r) for r in x]), 1e-4, 1e-5)
+test_table_of_products = table_of(
+    {
+        "slopes": (slopes, tuple(tf.stack([a * (1.0 + 0.1 * i) for i in range(4)]) for a in ARGS)),
+        "read by another": (read_by_another, normal(5, K, K)),
+    },
+    ways=["eager", "function, around"], by=(W, U), tolerance=(1e-4, 1e-5),
+)  # fmt: skip
 
 
 A, B = tf.Variable(normal(INPUTS, 15)), tf.Variable(normal(3, 15))

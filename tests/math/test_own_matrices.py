@@ -1,11 +1,9 @@
 """Square matrices whose size differs: factors, eigenvalues, singular values, functions."""
 
-import numpy as np
-import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import compare_around, compare_rows, gradient_of, strict_map
+from tests.ways import errors_of, table_of
 
 linalg = tf.linalg
 R = tf.random.stateless_uniform
@@ -57,77 +55,47 @@ OF_FULL = {
     "rectangle": lambda r: linalg.svd(matrix(r)[:2], compute_uv=False),
 }
 CASES = {k: (f, ROWS) for k, f in OF_ANY.items()} | {k: (f, FULL) for k, f in OF_FULL.items()}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_values(name):
-    compare_rows(*CASES[name], rtol=1e-6, atol=1e-8)
-
-
-@pytest.mark.parametrize("name", ["eigvals", "eigvalsh", "singular values", "spectral norm", "svd"])
-def test_sizes_that_are_not_known_in_front(name):
-    compare_rows(*CASES[name], unknown=True, rtol=1e-6, atol=1e-8)
-
-
 SLOPES = {
     "eigvalsh": lambda r: tf.reduce_sum(linalg.eigvalsh(symmetric(r)) ** 3),
     "eigh": lambda r: tf.reduce_sum(linalg.eigh(positive(r) * (1.0 + r))[1][:, -1] ** 2 * r),
     "singular values": lambda r: tf.reduce_sum(linalg.svd(matrix(r), compute_uv=False) ** 3),
     "spectral norm": lambda r: tf.norm(matrix(r), ord=2, axis=[-2, -1]),
 }
+CLOSE = {"tolerance": (1e-6, 1e-8)}
+test_table_of_matrices = table_of(
+    CASES, ways=["eager", "unknown n, few rows"],
+    only={"unknown n, few rows": [
+        "eigvals", "eigvalsh", "singular values", "spectral norm", "svd"]},
+    **CLOSE,
+)  # fmt: skip
+test_table_of_slopes = table_of(
+    SLOPES, FULL, ways=["around", "inside"], only={"inside": ["eigvalsh"]}, **CLOSE
+)
+test_table_of_cut_rows = table_of(
+    {"eigvalsh": lambda x, k: SLOPES["eigvalsh"](x[:k])},
+    R([4, 5], [1, 2], dtype=tf.float64), tf.constant([2, 5, 1, 3]), ways=["compiled"],
+)  # fmt: skip
 
-
-@pytest.mark.parametrize("name", SLOPES)
-def test_gradients(name):
-    compare_around(SLOPES[name], FULL, rtol=1e-6, atol=1e-8)
-
-
-def test_a_gradient_in_the_body():
-    def slope(r):
-        return gradient_of(lambda: tf.reduce_sum(linalg.eigvalsh(symmetric(r)) ** 3), r)
-
-    compare_rows(slope, FULL, rtol=1e-6, atol=1e-8)
-
-
-def test_under_jit_compile():
-    x, k = R([4, 5], [1, 2], dtype=tf.float64), tf.constant([2, 5, 1, 3])
-
-    @tf.function(jit_compile=True, autograph=False)
-    def run(x, k):
-        return tf_pfor.vectorized_map(
-            lambda e: tf.reduce_sum(linalg.eigvalsh(symmetric(e[0][: e[1]])) ** 3), (x, k)
-        )
-
-    want = [tf.reduce_sum(linalg.eigvalsh(symmetric(r[:m])) ** 3) for r, m in zip(x, k)]
-    np.testing.assert_allclose(run(x, k), want, rtol=1e-5)
-
-
+# Both operands have one size in each row, which is checked at run time; else there is an error.
 UNEVEN = {
     "product": lambda a, b: tf.linalg.matvec(a, b, transpose_a=True),
     "least squares": lambda a, b: linalg.lstsq(a, b[:, None]),
     "solution": lambda a, b: linalg.solve(a @ tf.transpose(a) + tf.eye(tf.size(b)), b[:, None]),
     "sum of a product": lambda a, b: tf.reduce_sum(tf.transpose(a) @ b[:, None]),
 }
-
-
-@pytest.mark.parametrize("name", UNEVEN)
-@pytest.mark.parametrize("is_padded", [False, True])
-def test_two_operands_of_own_size(name, is_padded):
-    """Both have one size in each row, which is checked at run time; else there is an error."""
-    lengths, body = [3, 5, 2, 4], UNEVEN[name]
-    a = tf.RaggedTensor.from_row_lengths(tf.cast(R([14, 2], [3, 4]), tf.float32), lengths)
-    b = tf.RaggedTensor.from_row_lengths(R([14], [5, 6]), lengths)
-
-    def fn(row):
-        x, y = row
-        return body(tf.nn.softmax(x, 0), tf.nn.softmax(y)) if is_padded else body(x, y)
-
-    found = strict_map(fn, (a, b))
-    for i in range(4):
-        np.testing.assert_allclose(found[i], fn((a[i], b[i])), rtol=2e-3, atol=2e-4)
-    other = tf.RaggedTensor.from_row_lengths(b.values, [3, 5, 3, 3])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="differ in some iterations"):
-        strict_map(fn, (a, other))
+PADDED = {
+    f"{name}, padded": lambda a, b, f=f: f(tf.nn.softmax(a, 0), tf.nn.softmax(b))
+    for name, f in UNEVEN.items()
+}
+A = tf.RaggedTensor.from_row_lengths(tf.cast(R([14, 2], [3, 4]), tf.float32), [3, 5, 2, 4])
+B = tf.RaggedTensor.from_row_lengths(R([14], [5, 6]), [3, 5, 2, 4])
+test_table_of_two_operands = table_of(
+    {**UNEVEN, **PADDED}, A, B, ways=["eager"], tolerance=(2e-3, 2e-4)
+)
+test_operands_of_other_sizes = errors_of(
+    {**UNEVEN, **PADDED}, A, tf.RaggedTensor.from_row_lengths(B.values, [3, 5, 3, 3]),
+    match="differ in some iterations",
+)  # fmt: skip
 
 
 def test_least_squares_are_not_many_ops():

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, gradient_of, strict_map, vectorized
-from tf_pfor import vectorized_map, vmap
+from tests.comparisons import gradient_of, mapped, vectorized
+from tests.ways import assert_same_rows, table_of
 
 N, T, K, M = 3, 4, 10, 12
 
@@ -31,15 +31,9 @@ def emitted(graph, found=None):
 
 def check(fn, *rows, rtol=1e-10, **options):
     """``fn`` mapped over rows equals ``fn`` of each row; returns the op types emitted."""
-    mapped = tf.function(
-        lambda *xs: strict_map(lambda x: fn(*x), xs, **options),
-        autograph=False,
-    )
-    concrete = mapped.get_concrete_function(*rows)
-    expected = [fn(*[x[i] for x in rows]) for i in range(rows[0].shape[0])]
-    expected = [np.stack(c) for c in zip(*map(tf.nest.flatten, expected))]
-    for found, wanted in zip(tf.nest.flatten(concrete(*rows)), expected, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=rtol, atol=rtol)
+    run = tf.function(lambda *xs: mapped(fn, *xs, **options), autograph=False)
+    concrete = run.get_concrete_function(*rows)
+    assert_same_rows(concrete(*rows), [fn(*(x[i] for x in rows)) for i in range(N)], rtol, rtol)
     return emitted(concrete.graph)
 
 
@@ -143,23 +137,16 @@ def test_dtypes(dtype, rtol):
     )
 
 
-@pytest.mark.parametrize("n", [0, 1])
-def test_no_iterations_and_one(n):
-    a, b = normal(n, T, K), normal(n, T, M)
-    found = vectorized_map(lambda x: tf.add_n(terms(*x)), (a, b))
-    assert found.shape == [n, K, M]
-    np.testing.assert_allclose(found, np.einsum("ntk,ntm->nkm", a, b))
+test_table_of_sums = table_of(
+    {"of terms": lambda a, b: tf.add_n(terms(a, b))}, normal(N, T, K), normal(N, T, M),
+    ways=["no rows", "one row", "unknown n, few rows"], tolerance=(1e-10, 1e-10),
+)  # fmt: skip
 
 
 def test_an_unknown_number_of_iterations():
-    spec = [tf.TensorSpec([None, T, w], tf.float64) for w in (K, M)]
-    mapped = tf.function(
-        lambda a, b: vectorized_map(lambda x: tf.add_n(terms(*x)), (a, b)), input_signature=spec
-    )
-    assert emitted(mapped.get_concrete_function().graph)["BatchMatMulV2"] == 1
-    for n in (0, 1, 3):
-        a, b = normal(n, T, K), normal(n, T, M)
-        np.testing.assert_allclose(mapped(a, b), np.einsum("ntk,ntm->nkm", a, b))
+    specs = [tf.TensorSpec([None, T, w], tf.float64) for w in (K, M)]
+    run = tf.function(lambda *xs: mapped(lambda a, b: tf.add_n(terms(a, b)), *xs))
+    assert emitted(run.get_concrete_function(*specs).graph)["BatchMatMulV2"] == 1
 
 
 def test_explain_says_so():
@@ -211,17 +198,36 @@ def test_weights_of_an_lstm(model):
     assert types["BatchMatMulV2"] == 2  # of W and of U: no outer product is emitted
 
 
-@pytest.mark.parametrize("strategy", ["compact", "mask", "auto"])
-@pytest.mark.parametrize("lengths", [[2, 4, 3], [0, 4, 1], [0, 0, 0], [4, 4, 4]])
-def test_true_length(strategy, lengths):
-    x, rows = normal(N, T, 4), tf.constant(lengths)
-    one = tf.function(gradients(looped), autograph=False)
-    found = tf.function(
-        lambda *args: vectorized(one, args, while_strategy=strategy), autograph=False
-    )(x, rows)
-    for i in range(N):
-        for f, e in zip(found, one(x[i], rows[i])):
-            np.testing.assert_allclose(f[i], e, rtol=1e-10, atol=1e-12)
+X = normal(N, T, 4)
+LENGTHS = ([2, 4, 3], [0, 4, 1], [0, 0, 0], [4, 4, 4])
+OF_LENGTHS = {str(k): (gradients(looped), (X, tf.constant(k))) for k in LENGTHS}
+BOUNDED = {
+    "bounded": (gradients(lambda x: looped(x, bound=T)), X),
+    "bounded, [2, 3, 0]": (
+        gradients(lambda x, n: looped(x, n, bound=T)), (X, tf.constant([2, 3, 0]))),
+}  # fmt: skip
+BOTH = ["unrolled", "looped"]
+WAYS = ["compact", "mask", "function", "vmap", "two maps", "function, around"]
+test_table_of_true_lengths = table_of(
+    {
+        "unrolled": (gradients(unrolled), X),
+        "looped": (gradients(looped), X),
+        # Steps that are the same for all rows, and some rows leave earlier.
+        "shared steps": (lambda n: gradients(looped)(X[0], n), tf.constant([2, 4, 3])),
+        **OF_LENGTHS,
+    },
+    ways=WAYS,
+    only={
+        **dict.fromkeys(["compact", "mask", "function"], OF_LENGTHS),
+        "vmap": ["shared steps"],
+        "two maps": BOTH,
+        "function, around": BOTH,
+    },
+    by=VARIABLES, tolerance=(1e-10, 1e-12), slopes=(1e-9, 1e-10),
+)  # fmt: skip
+test_table_of_compiled_lengths = table_of(
+    {"unrolled": (gradients(unrolled), X), **BOUNDED}, ways=["compiled"], tolerance=(1e-8, 1e-10)
+)
 
 
 def test_true_length_leaves_no_trace_of_rows_that_left():
@@ -236,34 +242,6 @@ def test_true_length_leaves_no_trace_of_rows_that_left():
         )
         found = mapped(tf.constant(x), lengths)
         assert all(np.isfinite(f).all() for f in found)
-
-
-def test_true_length_shared_data():
-    """Steps that are the same for all rows, and some rows leave earlier."""
-    x, lengths = normal(T, 4), tf.constant([2, 4, 3])
-    found = vmap(lambda n: gradients(looped)(x, n))(lengths)
-    for i in range(N):
-        for f, e in zip(found, gradients(looped)(x, lengths[i])):
-            np.testing.assert_allclose(f[i], e, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("model", [unrolled, lambda x: looped(x, bound=T)])
-def test_jit_compile(model):
-    x = normal(N, T, 4)
-    one = gradients(model)
-    found = tf.function(lambda x: vectorized_map(one, x), jit_compile=True)(x)
-    for i in range(N):
-        for f, e in zip(found, one(x[i])):
-            np.testing.assert_allclose(f[i], e, rtol=1e-8, atol=1e-10)
-
-
-def test_true_length_jit_compile():
-    x, lengths = normal(N, T, 4), tf.constant([2, 3, 0])
-    one = tf.function(gradients(lambda x, n: looped(x, n, bound=T)), autograph=False)
-    found = tf.function(lambda *xs: vmap(one)(*xs), jit_compile=True)(x, lengths)
-    for i in range(N):
-        for f, e in zip(found, one(x[i], lengths[i])):
-            np.testing.assert_allclose(f[i], e, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("model", [unrolled, looped])
@@ -283,36 +261,6 @@ def test_rows_of_a_jacobian(model):
     for i in range(6):
         for f, e in zip(found, expected[i]):
             np.testing.assert_allclose(f[i], e, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("model", [unrolled, looped])
-def test_maps_in_maps(model):
-    x = normal(2, N, T, 4)
-    found = vmap(vmap(gradients(model)))(x)
-    for i in range(2):
-        for j in range(N):
-            for f, e in zip(found, gradients(model)(x[i, j])):
-                np.testing.assert_allclose(f[i, j], e, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("model", [unrolled, looped])
-def test_second_order(model):
-    """The gradient of per-example gradients, through the collected factors."""
-    x = normal(N, T, 4)
-
-    def penalty(grads):
-        return tf.add_n([tf.reduce_sum(tf.sin(g)) for g in grads])
-
-    @tf.function
-    def mapped():
-        return tf.gradients(penalty(vectorized_map(gradients(model), x)), VARIABLES)
-
-    @tf.function
-    def by_hand():
-        rows = [penalty(gradients(model)(x[i])) for i in range(N)]
-        return tf.gradients(tf.add_n(rows), VARIABLES)
-
-    assert_close(mapped(), by_hand(), atol=1e-10)
 
 
 @pytest.mark.parametrize("trips", [0, 1, 4])

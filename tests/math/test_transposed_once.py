@@ -1,7 +1,5 @@
 """A weight that several steps multiply transposed is transposed once."""
 
-import functools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,6 +7,7 @@ import tensorflow as tf
 import tf_pfor
 from tests.comparisons import all_ops, assert_close, gradient_of, vectorized
 from tests.math.test_products import emitted
+from tests.ways import table_of
 from tf_pfor.converters.math import _weights
 
 N, T, K = 5, 4, 6
@@ -53,16 +52,6 @@ def concrete(model, strategy="compact"):
     return mapped.get_concrete_function(LENGTHS, x), x
 
 
-@pytest.mark.parametrize("strategy", ["compact", "mask"])
-@pytest.mark.parametrize("model", [unrolled, looped])
-def test_per_example_gradients(model, strategy):
-    fn, x = concrete(model, strategy)
-    found = fn(LENGTHS, x)
-    for i in range(N):
-        for f, e in zip(found, gradients(model)(LENGTHS[i], x[i])):
-            np.testing.assert_allclose(f[i], e, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("model", [unrolled, looped])
 def test_one_transpose(model):
     """It stands before the loop."""
@@ -78,31 +67,6 @@ def _is_turned(op):
 
 def _transposes(graph):
     return [op for op in graph.get_operations() if op.type == "Transpose"]
-
-
-@pytest.mark.parametrize("model", [unrolled, looped])
-@pytest.mark.parametrize("how", ["tape", "graph"])
-def test_gradients_around(model, how):
-    """Nothing of the weight's gradient is lost."""
-    x = normal(N, K)
-    one = gradients(model)
-
-    def mapped():
-        return vectorized(one, (LENGTHS, x), while_strategy="compact")
-
-    def by_hand():
-        return [tf.stack(c) for c in zip(*[one(LENGTHS[i], x[i]) for i in range(N)])]
-
-    def total(fn):
-        return tf.add_n([tf.reduce_sum(tf.sin(g)) for g in fn()])
-
-    @tf.function
-    def second(fn):
-        if how == "graph":
-            return tf.gradients(total(fn), W)[0]
-        return gradient_of(lambda: total(fn), W)
-
-    np.testing.assert_allclose(second(mapped), second(by_hand), rtol=1e-4, atol=1e-5)
 
 
 def test_a_jacobian():
@@ -199,16 +163,17 @@ def around(one, strategy, x, weight=W, loss=loss):
     return gradient_of(lambda: loss(one, (LENGTHS, x), strategy), [x, weight])
 
 
-@pytest.mark.parametrize("strategy", ["compact", "mask"])
-@pytest.mark.parametrize("one", [unequal, equal, joined])
-@pytest.mark.parametrize("is_eager", [True, False])
-def test_a_tape_around(one, strategy, is_eager):
-    x, function = normal(N, K), functools.partial(tf.function, autograph=False)
-    if is_eager:
-        found = around(one, strategy, x, loss=function(loss))
-    else:
-        found = function(around)(one, strategy, x)
-    assert_close(found, around(one, None, x), rtol=1e-5, atol=1e-6)
+STRATEGIES = ("compact", "mask")
+AROUND = [f"{way} {s}" for s in STRATEGIES for way in ("around", "function, around")]
+TWICE = [f"function, twice around {s}" for s in STRATEGIES]
+MODELS = {"unequal": unequal, "equal": equal, "joined": joined}
+SLOPES = {"unrolled": gradients(unrolled), "looped": gradients(looped)}
+test_table_of_models = table_of(
+    {**MODELS, **SLOPES}, LENGTHS, normal(N, K),
+    ways=["function compact", "function mask", *AROUND, *TWICE],
+    only={"function compact": SLOPES, "function mask": SLOPES, **dict.fromkeys(TWICE, MODELS)},
+    by=(W, BIAS), tolerance=(1e-5, 1e-6), slopes=(1e-4, 1e-5),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("one", [unequal, equal])
@@ -249,20 +214,6 @@ def test_products_of_the_part_that_somebody_asks_for():
     widths = [product.shape[1] for product in products if product.ref() in read]
     assert sorted(widths) == [K - K // 3, K]
     assert any(op.type == "BiasAddGrad" for op in ops)
-
-
-@pytest.mark.parametrize("strategy", ["compact", "mask"])
-@pytest.mark.parametrize("one", [unequal, equal, joined])
-def test_second_gradients_around(one, strategy):
-    x = normal(N, K)
-
-    @tf.function(autograph=False)
-    def second(strategy):
-        return gradient_of(
-            lambda: tf.add_n([tf.reduce_sum(tf.sin(g)) for g in around(one, strategy, x)]), [x, W]
-        )
-
-    assert_close(second(strategy), second(None), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("one", [unequal, equal, joined])

@@ -1,11 +1,10 @@
 """Rows whose rank is known only when it runs: ranks are aligned then."""
 
-import numpy as np
-import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of, mapped
+from tests.comparisons import gradient_of
+from tests.ways import table_of
 
 C = tf.constant([1.0, 2.0, 3.0])
 
@@ -27,26 +26,17 @@ BODIES = {
     "filled": lambda x, y: tf.fill(tf.shape(x), tf.reduce_sum(y)),
     "broadcast": lambda x, y: tf.broadcast_to(y, tf.shape(x)),
 }
-
-
-@pytest.mark.parametrize("name", sorted(BODIES))
-@pytest.mark.parametrize("shapes", [([2, 3], []), ([2, 3], [3]), ([3], [3]), ([4, 1, 3], [2, 3])])
-@pytest.mark.parametrize("n", [0, 1, 3])
-@pytest.mark.parametrize("jit", [False, True])
-def test_as_the_loop(name, shapes, n, jit):
-    body = BODIES[name]
-    if name in ("broadcast", "compared") and shapes == ([4, 1, 3], [2, 3]):
-        pytest.skip("the row itself does not broadcast")
-    xs, ys = (tf.random.stateless_normal([n, *s], [1, k]) for k, s in enumerate(shapes))
-    unknown = tf.TensorSpec(None)
-
-    @tf.function(input_signature=[unknown, unknown], jit_compile=jit)
-    def run(xs, ys):
-        return mapped(body, xs, ys)  # fmt: skip
-
-    found = tf.nest.flatten(run(xs, ys))
-    rows = [tf.nest.flatten(body(x, y)) for x, y in zip(xs, ys)]
-    for k, each in enumerate(found):
-        assert each.shape[0] == n
-        if n:
-            np.testing.assert_allclose(each, np.stack([r[k] for r in rows]), rtol=1e-5, atol=1e-6)
+SHAPES = {"scalars": ([2, 3], []), "vectors": ([2, 3], [3]), "same": ([3], [3]),
+          "of more axes": ([4, 1, 3], [2, 3])}  # fmt: skip
+CASES = {
+    f"{name}, {kind}": (
+        body, tuple(tf.random.stateless_normal([3, *s], [1, k]) for k, s in enumerate(shapes)))
+    for name, body in BODIES.items()
+    for kind, shapes in SHAPES.items()
+    # The row itself does not broadcast.
+    if not (name in ("broadcast", "compared") and kind == "of more axes")
+}  # fmt: skip
+test_table_of_unknown_ranks = table_of(
+    CASES, ways=["unknown, few rows", "compiled, unknown, few rows"],
+    specs=(tf.TensorSpec(None), tf.TensorSpec(None)),
+)  # fmt: skip

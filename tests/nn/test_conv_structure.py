@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, gradient_of
+from tests.comparisons import gradient_of, mapped, rows_of
+from tests.ways import How, assert_same_rows, check, slopes_of, table_of
 
 HEAVY = ("AvgPool", "BiasAdd", "Conv2D", "MatMul", "MaxPool", "Relu", "Softmax", "While")
 
@@ -59,49 +60,35 @@ def test_no_reshape_between_the_kernels():
             assert op.inputs[0].op.type in HEAVY, f"{op.inputs[0].op.type} feeds {op.type}"
 
 
+RNG = np.random.default_rng(0)
+LOOPS = {"While", "StatelessWhile", "MapDefun"}
+
+
+def normal(*shape, dtype=tf.float64):
+    return tf.constant(RNG.normal(size=shape), dtype)
+
+
+def gradient(image, filters, strides=1):
+    made = lambda: tf.nn.conv2d(image[None], filters, strides, "SAME")  # noqa: E731
+    return gradient_of(lambda: tf.reduce_sum(made() ** 3), filters)
+
+
 @pytest.mark.parametrize(("channels", "features"), [(3, 5), (1, 2), (1, 5), (17, 2)])
 @pytest.mark.parametrize(("kernel", "strides"), [(1, 1), (3, 1), (3, 2), (5, 1)])
 def test_per_example_filter_gradients_have_no_loop(kernel, strides, channels, features):
-    rng = np.random.default_rng(0)
-    x = tf.constant(rng.normal(size=[4, 9, 8, channels]), tf.float64)
-    f = tf.constant(rng.normal(size=[kernel, kernel, channels, features]), tf.float64)
-
-    def gradient(e):
-        with tf.GradientTape() as tape:
-            tape.watch(f)
-            y = tf.nn.conv2d(e[None], f, strides, "SAME")
-            loss = tf.reduce_sum(tf.square(y))
-        return tape.gradient(loss, f)
-
-    types = op_types(
-        lambda x: tf_pfor.vectorized_map(gradient, x, fallback_to_while_loop=False),
-        tf.TensorSpec(x.shape, x.dtype),
-    )
-    assert not {"While", "StatelessWhile", "MapDefun"} & set(types)
+    x, f = normal(4, 9, 8, channels), normal(kernel, kernel, channels, features)
+    one = lambda e: gradient(e, f, strides)  # noqa: E731
+    types = op_types(lambda x: mapped(one, x), tf.TensorSpec(x.shape, x.dtype))
+    assert not LOOPS & set(types)
     few = channels == 1 and features <= 4  # decision 0003
     assert types["DepthwiseConv2dNativeBackpropFilter"] == few
-    found = tf_pfor.vectorized_map(gradient, x, fallback_to_while_loop=False)
-    np.testing.assert_allclose(found, [gradient(e) for e in x], rtol=1e-11, atol=1e-11)
+    check("eager", one, (x,), How((1e-11, 1e-11)))
 
 
 def test_second_order_through_filter_gradients():
-    rng = np.random.default_rng(0)
-    x = tf.constant(rng.normal(size=[3, 5, 5, 2]), tf.float64)
-    f = tf.constant(rng.normal(size=[3, 3, 2, 2]), tf.float64)
-
-    def gradient(e, f):
-        with tf.GradientTape() as tape:
-            tape.watch(f)
-            y = tf.nn.conv2d(e[None], f, 2, "SAME")
-            loss = tf.reduce_sum(y * y * y)
-        return tape.gradient(loss, f)
-
-    def total(rows):
-        return gradient_of(lambda: tf.reduce_sum(tf.square(rows(x, f))), [x, f])
-
-    found = total(lambda x, f: tf_pfor.vectorized_map(lambda e: gradient(e, f), x))
-    expected = total(lambda x, f: tf.stack([gradient(x[i], f) for i in range(3)]))
-    assert_close(found, expected, rtol=1e-11, atol=1e-11)
+    f = normal(3, 3, 2, 2)
+    how = How((1e-11, 1e-11), by=(f,))
+    check("around", lambda e: gradient(e, f, 2), (normal(3, 5, 5, 2),), how)
 
 
 @pytest.mark.parametrize("size", [(9, 8), (10, 7), (5, 5)])
@@ -112,116 +99,67 @@ def test_second_order_through_filter_gradients():
 )  # fmt: skip
 def test_the_image_size_may_be_unknown(kernel, strides, padding, size):
     """Values, filter gradients and input gradients with a filter for each row; no loop."""
-    rng = np.random.default_rng(0)
-    x = tf.constant(rng.normal(size=[4, 2, *size, 3]), tf.float64)
-    f = tf.constant(rng.normal(size=[4, kernel, kernel, 3, 5]), tf.float64)
-
-    def both(args):
-        image, filters = args
-        with tf.GradientTape() as tape:
-            tape.watch([image, filters])
-            y = tf.nn.conv2d(image, filters, strides, padding)
-            loss = tf.reduce_sum(tf.sin(y))
-        return y, *tape.gradient(loss, [image, filters])
-
-    def run(x, f):
-        return tf_pfor.vectorized_map(both, (x, f), fallback_to_while_loop=False)
-
-    unknown = tf.TensorSpec([None, None, None, None, 3], tf.float64)
-    graph = tf.function(run, autograph=False).get_concrete_function(
-        unknown, tf.TensorSpec([None, *f.shape[1:]], f.dtype)
+    rows = (normal(4, 2, *size, 3), normal(4, kernel, kernel, 3, 5))
+    specs = (
+        tf.TensorSpec([None, None, None, None, 3], tf.float64),
+        tf.TensorSpec([None, *rows[1].shape[1:]], tf.float64),
     )
-    types = {op.type for op in graph.graph.get_operations()}
-    assert not {"While", "StatelessWhile", "MapDefun", "StatefulPartitionedCall"} & types
-    expected = [both((x[i], f[i])) for i in range(4)]
-    for found, wanted in zip(graph(x, f), zip(*expected), strict=True):
-        np.testing.assert_allclose(found, tf.stack(wanted), rtol=1e-11, atol=1e-11)
+    one = lambda image, filters: tf.nn.conv2d(image, filters, strides, padding)  # noqa: E731
+    graph = tf.function(lambda *rows: mapped(slopes_of(one, None), *rows), autograph=False)
+    types = {op.type for op in graph.get_concrete_function(*specs).graph.get_operations()}
+    assert not {*LOOPS, "StatefulPartitionedCall"} & types
+    for way in ("unknown sizes", "unknown sizes, inside"):
+        check(way, one, rows, How((1e-11, 1e-11), specs=specs))
 
 
 @pytest.mark.parametrize(("strides", "padding"), [(1, "SAME"), (2, "SAME"), (2, "VALID")])
 def test_channels_first(strides, padding):
     """XLA has these kernels on every device; the reference is the channels-last loop."""
-    rng = np.random.default_rng(0)
-    x = tf.constant(rng.normal(size=[3, 2, 4, 7, 6]), tf.float32)
-    f = tf.constant(rng.normal(size=[3, 3, 3, 4, 5]), tf.float32)
-    attrs = {"strides": strides, "padding": padding}
+    x, f = normal(3, 2, 4, 7, 6, dtype=tf.float32), normal(3, 3, 3, 4, 5, dtype=tf.float32)
 
-    def first(args):
-        image, filters = args
-        with tf.GradientTape() as tape:
-            tape.watch([image, filters])
-            y = tf.nn.conv2d(image, filters, data_format="NCHW", **attrs)
-            loss = tf.reduce_sum(tf.sin(y))
-        return y, *tape.gradient(loss, [image, filters])
+    def first(image, filters):
+        return tf.nn.conv2d(image, filters, strides, padding, data_format="NCHW")
 
     def last(image, filters):
-        image = tf.transpose(image, [0, 2, 3, 1])
-        with tf.GradientTape() as tape:
-            tape.watch([image, filters])
-            y = tf.nn.conv2d(image, filters, **attrs)
-            loss = tf.reduce_sum(tf.sin(y))
-        dx, df = tape.gradient(loss, [image, filters])
-        return tf.transpose(y, [0, 3, 1, 2]), tf.transpose(dx, [0, 3, 1, 2]), df
+        made = tf.nn.conv2d(tf.transpose(image, [0, 2, 3, 1]), filters, strides, padding)
+        return tf.transpose(made, [0, 3, 1, 2])
 
-    def run(x, f):
-        return tf_pfor.vectorized_map(first, (x, f), fallback_to_while_loop=False)
-
-    found = tf.function(run, jit_compile=True)(x, f)
-    expected = [last(x[i], f[i]) for i in range(3)]
-    for a, b in zip(found, zip(*expected), strict=True):
-        np.testing.assert_allclose(a, tf.stack(b), rtol=1e-4, atol=1e-4)
+    for of_first, of_last in ((first, last), (slopes_of(first, None), slopes_of(last, None))):
+        found = tf.function(lambda *rows, f=of_first: mapped(f, *rows), jit_compile=True)(x, f)
+        assert_same_rows(found, rows_of(of_last, x, f), 1e-4, 1e-4)
 
 
-def test_bfloat16():
-    rng = np.random.default_rng(0)
-    x = tf.cast(rng.normal(size=[3, 2, 7, 6, 4]), tf.bfloat16)
-    f = tf.cast(rng.normal(size=[3, 3, 3, 4, 5]), tf.bfloat16)
+IMAGES, FILTERS = normal(3, 2, 7, 6, 4, dtype=tf.bfloat16), normal(3, 3, 3, 4, 5, dtype=tf.bfloat16)
+test_table_of_bfloat16 = table_of(
+    {"convolution": lambda x, f: tf.nn.conv2d(x, f, 2, "SAME")}, IMAGES, FILTERS, ways=["eager"],
+    tolerance=(2e-2, 1e-1),  # it has 8 bits: sums of 36 products in another order
+)  # fmt: skip
 
-    def one(args):
-        return tf.nn.conv2d(*args, 2, "SAME")
 
-    found = tf_pfor.vectorized_map(one, (x, f), fallback_to_while_loop=False)
-    expected = tf.stack([one((x[i], f[i])) for i in range(3)])
-    # bfloat16 has 8 bits: sums of 36 products in another order.
-    np.testing.assert_allclose(
-        tf.cast(found, tf.float32), tf.cast(expected, tf.float32), rtol=2e-2, atol=1e-1
+def of_filter(x, dy):
+    return tf.raw_ops.Conv2DBackpropFilter(
+        input=x, filter_sizes=[3, 3, 1, 2], out_backprop=dy, strides=[1] * 4, padding="SAME"
     )
 
 
-def test_filter_gradients_of_several_images_from_one_channel():
-    """One depthwise convolution has all rows as its channels; each row has two images."""
-    rng = np.random.default_rng(0)
-    x = tf.constant(rng.normal(size=[3, 2, 5, 6, 1]), tf.float64)
-    dy = tf.constant(rng.normal(size=[3, 2, 5, 6, 2]), tf.float64)
-
-    def body(e):
-        return tf.raw_ops.Conv2DBackpropFilter(
-            input=e[0], filter_sizes=[3, 3, 1, 2], out_backprop=e[1], strides=[1] * 4,
-            padding="SAME",
-        )  # fmt: skip
-
-    found = tf_pfor.vectorized_map(body, (x, dy), fallback_to_while_loop=False)
-    wanted = [body((x[i], dy[i])) for i in range(3)]
-    np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-11)
+def of_input(f, dy):
+    """Sizes of an image are height and width: batch and channels are known from other inputs."""
+    return tf.raw_ops.Conv2DBackpropInput(
+        input_sizes=[5, 7], filter=f, out_backprop=dy, strides=[1, 2, 2, 1], padding="SAME"
+    )
 
 
-def test_the_sizes_of_an_image_may_be_height_and_width():
-    """The other inputs have its batch and its channels, and these must be known."""
-    rng = np.random.default_rng(0)
-    f = tf.constant(rng.normal(size=[3, 3, 3, 3, 4]), tf.float64)
-    dy = tf.constant(rng.normal(size=[3, 2, 3, 4, 4]), tf.float64)
+test_table_of_gradients = table_of(
+    {
+        # One depthwise convolution has all rows as its channels; each row has two images.
+        "of filters": (of_filter, (normal(3, 2, 5, 6, 1), normal(3, 2, 5, 6, 2))),
+        "of images": (of_input, (normal(3, 3, 3, 3, 4), normal(3, 2, 3, 4, 4))),
+    },
+    ways=["eager"], tolerance=(1e-11, 1e-11),
+)  # fmt: skip
 
-    def body(e):
-        return tf.raw_ops.Conv2DBackpropInput(
-            input_sizes=[5, 7], filter=e[0], out_backprop=e[1], strides=[1, 2, 2, 1],
-            padding="SAME",
-        )  # fmt: skip
 
-    def run(f, dy):
-        return tf_pfor.vectorized_map(body, (f, dy), fallback_to_while_loop=False)
-
-    wanted = [body((f[i], dy[i])) for i in range(3)]
-    np.testing.assert_allclose(run(f, dy), wanted, rtol=1e-11, atol=1e-11)
-    unknown = tf.TensorSpec([3, None, 3, 4, 4], tf.float64)
+def test_the_batch_of_an_image_must_be_known():
+    specs = [tf.TensorSpec(shape, tf.float64) for shape in ([3, 3, 3, 3, 4], [3, None, 3, 4, 4])]
     with pytest.raises(tf_pfor.NotVectorizableError, match="'input_sizes' has a part of it"):
-        tf.function(run).get_concrete_function(f, unknown)
+        tf.function(lambda *rows: mapped(of_input, *rows)).get_concrete_function(*specs)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.comparisons import assert_close, by_row, check, gradient_of, mapped, strict_map
+from tests.comparisons import assert_close, by_row, check, mapped, strict_map
+from tests.ways import table_of
 
 N = 3
 RNG = np.random.default_rng(0)
@@ -39,12 +40,6 @@ def several_readers(f, b, g):
     return tf.reduce_max(y, [0, 1]), tf.sin(y) * y, tf.where(y > 0.0, y, tf.exp(y))
 
 
-def dilated(f, b, g):
-    return conv(
-        tf.nn.softplus(conv(X, f, dilations=2)), g, padding=[[0, 0], [1, 2], [0, 1], [0, 0]]
-    )
-
-
 def across_channels(f, b, g):
     y = conv(X, f)
     return tf.nn.softmax(y), tf.nn.max_pool(y, [1, 1, 1, 2], [1, 1, 1, 2], "VALID")
@@ -55,30 +50,31 @@ def in_a_branch(f, b, g):
     return tf.cond(b[0] > 0, lambda: tf.nn.relu(y), lambda: conv(y, g))
 
 
-def numbers_per_row(f, b, g):
-    return conv(X, f) * b[0] + tf.cast(tf.shape(f)[0], f.dtype)
+BODIES = {
+    "two_layers": two_layers,
+    "normalized": normalized,
+    "residual": residual,
+    "several_readers": several_readers,
+    "in_a_branch": in_a_branch,
+    "numbers_per_row": lambda f, b, g: conv(X, f) * b[0] + tf.cast(tf.shape(f)[0], f.dtype),
+}
+# TensorFlow has no gradients of these on CPUs.
+FORWARD = {
+    "dilated": lambda f, b, g: conv(
+        tf.nn.softplus(conv(X, f, dilations=2)), g, padding=[[0, 0], [1, 2], [0, 1], [0, 0]]),
+    "across_channels": across_channels,
+}  # fmt: skip
 
 
-BODIES = [
-    two_layers,
-    normalized,
-    residual,
-    several_readers,
-    in_a_branch,
-    numbers_per_row,
-]
-
-
-@pytest.mark.parametrize("body", BODIES, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize("n", [N, 1, 0])
-def test_as_a_loop(body, n):
-    check(body, FILTERS[:n], BIAS[:n], MORE[:n], unknown=n == N, second=n == N)
+def test_as_a_loop(name, n):
+    check(BODIES[name], FILTERS[:n], BIAS[:n], MORE[:n], unknown=n == N, second=n == N)
 
 
-@pytest.mark.parametrize("body", [dilated, across_channels], ids=lambda f: f.__name__)
-def test_forward(body):
-    """TensorFlow has no gradients of these on CPUs."""
-    check(body, FILTERS, BIAS, MORE, grad=False, xla=False)
+@pytest.mark.parametrize("name", FORWARD)
+def test_forward(name):
+    check(FORWARD[name], FILTERS, BIAS, MORE, grad=False, xla=False)
 
 
 def test_other_operands():
@@ -89,19 +85,12 @@ def test_other_operands():
     check(lambda f: tf.nn.relu(tf.nn.conv3d(tf.stack([X, X], 1), f, [1] * 5, "SAME")), volume)
 
 
-def test_gradients_in_the_body():
-    def slopes(f, b, g):
-        return gradient_of(lambda: tf.reduce_sum(two_layers(f, b, g) ** 2), [f, b, g])
-
-    args = [tf.constant(a) for a in (FILTERS, BIAS, MORE)]
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(args)
-        pairs = list(zip(mapped(slopes, *args), by_row(slopes, *args), strict=True))
-        totals = [tf.add_n([tf.reduce_sum(tf.sin(p[k])) for p in pairs]) for k in (0, 1)]
-    for found, wanted in pairs:
-        assert_close(found, wanted)
-    for found, wanted in zip(*(tape.gradient(t, args) for t in totals)):
-        assert_close(found, wanted, 1e-7, 1e-9)
+ARGS = tuple(tf.constant(a) for a in (FILTERS, BIAS, MORE))
+TWO_LAYERS = {"two_layers": two_layers}
+test_table_of_gradients = table_of(TWO_LAYERS, *ARGS, ways=["inside"], tolerance=(1e-9, 1e-12))
+test_table_of_second_gradients = table_of(
+    TWO_LAYERS, *ARGS, ways=["inside around"], slopes=(1e-7, 1e-9)
+)
 
 
 def test_a_map_in_a_map():
@@ -115,7 +104,6 @@ def test_a_map_in_a_map():
 
 def test_one_move_of_images():
     """The images of two layers are moved once, behind the last pool; also for unknown batches."""
-    args = [tf.constant(a) for a in (FILTERS, BIAS, MORE)]
 
     @tf.function(autograph=False)
     def run(x, f, b, g):
@@ -125,13 +113,13 @@ def test_one_move_of_images():
 
         return mapped(body, f, b, g)
 
-    graph = run.get_concrete_function(tf.TensorSpec([None, 9, 8, 2], X.dtype), *args).graph
+    graph = run.get_concrete_function(tf.TensorSpec([None, 9, 8, 2], X.dtype), *ARGS).graph
     moves = [op for op in graph.get_operations() if op.type == "Transpose"]
     of_filters = [op for op in moves if op.outputs[0].shape[:2] == [3, 3]]
     assert len(of_filters) == 2
     assert len(moves) == 3
-    found = run(X, *args)
+    found = run(X, *ARGS)
     body = lambda f, b, g: tf.nn.relu(  # noqa: E731
         conv(tf.nn.max_pool2d(tf.nn.relu(conv(X, f) + b), 2, 2, "VALID"), g) + b
     )
-    assert_close(found, by_row(body, *args))
+    assert_close(found, by_row(body, *ARGS))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import gradient_of
+from tests.comparisons import gradient_of, mapped
+from tests.ways import How, check, table_of
 
 RANDOM = np.random.default_rng(0)
 IMAGES = tf.constant(RANDOM.uniform(size=[3, 40, 50, 3]), tf.float32)
@@ -17,39 +17,31 @@ ADJUSTMENTS = {
 }
 
 
-def mapped(name, x=IMAGES, amounts=AMOUNTS):
-    return tf_pfor.vectorized_map(lambda e: ADJUSTMENTS[name](*e), (x, amounts))
+CLOSE = {"tolerance": (1e-4, 1e-5), "eager": True}
+test_table_of_adjustments = table_of(
+    ADJUSTMENTS, IMAGES, AMOUNTS, ways=["function", "no rows", "one row"], **CLOSE
+)
 
 
-def one_by_one(name):
-    return tf.stack([ADJUSTMENTS[name](x, a) for x, a in zip(IMAGES, AMOUNTS)])
-
-
-@pytest.mark.parametrize("place", ["here", "elsewhere"])
 @pytest.mark.parametrize("name", ADJUSTMENTS)
-def test_values(name, place, monkeypatch):
-    if place == "elsewhere":
-        monkeypatch.setattr(tf.raw_ops, "DeviceIndex", lambda device_names: tf.constant(1))
-    found = tf.function(lambda: mapped(name))()
-    np.testing.assert_allclose(found, one_by_one(name), rtol=1e-4, atol=1e-5)
+def test_elsewhere(name, monkeypatch):
+    monkeypatch.setattr(tf.raw_ops, "DeviceIndex", lambda device_names: tf.constant(1))
+    check("function", ADJUSTMENTS[name], (IMAGES, AMOUNTS), How(**CLOSE))
 
 
 def test_gradient_of_the_formula():
     """TensorFlow has none for one image, and none of hues."""
-    found = gradient_of(lambda: tf.reduce_sum(mapped("contrast") ** 2), AMOUNTS)
+    contrast = lambda: mapped(tf.image.adjust_contrast, IMAGES, AMOUNTS)  # noqa: E731
+    found = gradient_of(lambda: tf.reduce_sum(contrast() ** 2), AMOUNTS)
     mean = tf.reduce_mean(IMAGES, [1, 2], keepdims=True)
     squares = tf.reduce_sum((IMAGES - mean) ** 2, [1, 2, 3])
     np.testing.assert_allclose(found, 2 * AMOUNTS * squares, rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", ADJUSTMENTS)
-def test_halves_and_few_rows(name):
+def test_halves(name):
     """A half-precision image alone has no kernel on CPUs; the formula has one."""
-    half = tf.cast(IMAGES, tf.float16)
-    found = tf_pfor.vectorized_map(lambda e: ADJUSTMENTS[name](*e), (half, AMOUNTS))
+    found = mapped(ADJUSTMENTS[name], tf.cast(IMAGES, tf.float16), AMOUNTS)
     assert found.dtype == tf.float16
-    np.testing.assert_allclose(found, one_by_one(name), atol=0.02)
-    assert mapped(name, IMAGES[:0], AMOUNTS[:0]).shape == (0, 40, 50, 3)
-    np.testing.assert_allclose(
-        mapped(name, IMAGES[:1], AMOUNTS[:1]), one_by_one(name)[:1], rtol=1e-4, atol=1e-5
-    )
+    rows = [ADJUSTMENTS[name](x, a) for x, a in zip(IMAGES, AMOUNTS)]
+    np.testing.assert_allclose(found, rows, atol=0.02)

@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import strict_map
-from tests.parsing.rows import SITES, check, floats, ints, text
+from tests.parsing.rows import EXACT, WAYS, floats, ints, text
+from tests.ways import errors_of, table_of
 
 Fixed, Var, Ragged = tf.io.FixedLenFeature, tf.io.VarLenFeature, tf.io.RaggedFeature
 Sequence = tf.io.FixedLenSequenceFeature
@@ -78,9 +78,8 @@ BODIES = {
     "pairs": lambda s: one(s, pairs=Sequence([2], tf.float32, allow_missing=True))["pairs"] + 1.0,
     "missing": lambda s: one(
         s, none=Var(tf.int64), also=Ragged(tf.float32), some=Sequence([2], tf.int64, True)),
-    "all kinds": lambda s: one(
-        s, x=Fixed([3, 1], tf.float32), ids=Var(tf.int64), words=Ragged(tf.string),
-        weights=Sequence([], tf.float32, allow_missing=True)),
+    "all kinds": lambda s: one(s, x=Fixed([3, 1], tf.float32), ids=Var(tf.int64),
+        words=Ragged(tf.string), weights=Sequence([], tf.float32, allow_missing=True)),
     "embedded": columns,
     "sums": lambda s: tf.reduce_sum(one(s, weights=Ragged(tf.float32))["weights"]),
     "buckets": lambda s: tf.strings.to_hash_bucket_fast(
@@ -89,19 +88,6 @@ BODIES = {
         tf.stack([s, s]), {"x": Fixed([3], tf.float32), "name": Fixed([], tf.string)}),
     "one by parse_example": lambda s: tf.io.parse_example(s, {"x": Fixed([3], tf.float32)}),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("site", SITES)
-@pytest.mark.parametrize("name", BODIES)
-def test_values(name, site):
-    check(BODIES[name], EXAMPLES, site, fallback_to_while_loop=False)
-
-
-@pytest.mark.parametrize("n", [0, 1])
-@pytest.mark.parametrize("name", BODIES)
-def test_few_rows(name, n):
-    for site in ("eager", "unknown n"):
-        check(BODIES[name], EXAMPLES[3 : 3 + n], site, fallback_to_while_loop=False)
 
 
 def several(s, **features):
@@ -144,67 +130,63 @@ VECTORS = {
 }
 
 
-@pytest.mark.parametrize("site", SITES)
-@pytest.mark.parametrize("name", VECTORS)
-def test_vectors(name, site):
-    check(VECTORS[name], tf.reshape(EXAMPLES[1:], [3, 2]), site, fallback_to_while_loop=False)
+def with_places(s, places_of):
+    """The weights at other places."""
+    found = one(s, weights=Var(tf.float32))["weights"]
+    return tf.SparseTensor(places_of(found), found.values, found.dense_shape)
 
 
-@pytest.mark.parametrize("name", VECTORS)
-def test_few_vectors(name):
-    for shape in ([0, 2], [1, 4], [2, 1]):
-        count = shape[0] * shape[1]
-        texts = tf.reshape(EXAMPLES[:count], shape)
-        check(VECTORS[name], texts, "unknown n", fallback_to_while_loop=False)
+def reordered(s):
+    """Elements in the reverse order, which the op sorts."""
+    return tf.sparse.reorder(with_places(s, lambda x: x.dense_shape[0] - 1 - x.indices))
 
 
-def test_vectors_of_no_examples():
-    texts = tf.reshape(EXAMPLES[:0], [2, 0])
-    check(of_vectors, texts, "eager", fallback_to_while_loop=False)
+def embedded(s):
+    ids = one(s, ids=Var(tf.int64))["ids"].values
+    return tf.reduce_sum(tf.sin(tf.nn.embedding_lookup(VECTORS_OF_IDS, ids)), 0)
 
 
-_OF_OWN_NUMBER = {
-    "x": (lambda s: several(s, x=Fixed([3], tf.float32))["x"]),
-    "label": (lambda s: several(s, label=Fixed([], tf.int64, -1))["label"]),
-    "sum of ids": (lambda s: tf.reduce_sum(several(s, ids=Var(tf.int64))["ids"].values)),
-    "ids": (lambda s: tf.sparse.to_dense(several(s, ids=Var(tf.int64))["ids"])),
-    "places of ids": (lambda s: several(s, ids=Var(tf.int64))["ids"].indices),
-    "words": (lambda s: several(s, words=Ragged(tf.string))["words"]),
-    "splits": (lambda s: several(s, words=Ragged(tf.string))["words"].row_splits),
-    "weights": (lambda s: several(
-        s, weights=Sequence([], tf.float32, allow_missing=True, default_value=-3.0)
-    )["weights"]),
-    "pairs": (lambda s: several(
-        s, pairs=Sequence([2], tf.float32, allow_missing=True, default_value=9.0)
-    )["pairs"]),
-    "version 1": (lambda s: tf.reduce_sum(version_1(s)[-1])),
+VECTORS_OF_IDS = tf.Variable(TABLE / 24.0)
+test_table_of_examples = table_of(
+    {
+        **BODIES, "single, version 1": version_1_of_one, "reordered": reordered,
+        "embedding": embedded,
+    },
+    EXAMPLES, ways=[*WAYS, "two maps", "around"],
+    only={"two maps": ["dense, computed with"], "around": ["embedding"]},
+    by=(VECTORS_OF_IDS,), tolerance=EXACT, slopes=(1e-6, 1e-6),
+)  # fmt: skip
+SHAPES = ([3, 2], [0, 2], [1, 4], [2, 1], [2, 0])
+test_table_of_vectors = table_of(
+    {
+        f"{name}, {shape}": (
+            body, tf.reshape(EXAMPLES[1 : 1 + shape[0] * shape[1]], shape))
+        for name, body in VECTORS.items()
+        for shape in SHAPES
+    },
+    ways=WAYS, tolerance=EXACT,
+    only=dict.fromkeys(["function", "dataset"], [f"{name}, [3, 2]" for name in VECTORS]),
+)  # fmt: skip
+
+OF_OWN_NUMBER = {
+    "x": lambda s: several(s, x=Fixed([3], tf.float32))["x"],
+    "label": lambda s: several(s, label=Fixed([], tf.int64, -1))["label"],
+    "sum of ids": lambda s: tf.reduce_sum(several(s, ids=Var(tf.int64))["ids"].values),
+    "ids": lambda s: tf.sparse.to_dense(several(s, ids=Var(tf.int64))["ids"]),
+    "places of ids": lambda s: several(s, ids=Var(tf.int64))["ids"].indices,
+    "words": lambda s: several(s, words=Ragged(tf.string))["words"],
+    "splits": lambda s: several(s, words=Ragged(tf.string))["words"].row_splits,
+    "weights": lambda s: several(s,
+        weights=Sequence([], tf.float32, allow_missing=True, default_value=-3.0))["weights"],
+    "pairs": lambda s: several(s,
+        pairs=Sequence([2], tf.float32, allow_missing=True, default_value=9.0))["pairs"],
+    "version 1": lambda s: tf.reduce_sum(version_1(s)[-1]),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("is_unknown", [False, True])
-@pytest.mark.parametrize("name", _OF_OWN_NUMBER)
-def test_as_many_examples_as_the_row_has(name, is_unknown):
-    body, texts = _OF_OWN_NUMBER[name], tf.RaggedTensor.from_row_lengths(EXAMPLES, [3, 0, 1, 3])
-
-    def run(x):
-        return strict_map(body, x)
-
-    if is_unknown:
-        spec = tf.RaggedTensorSpec([None, None], tf.string, 1)
-        run = tf.function(run, input_signature=[spec], autograph=False)
-    found = run(texts)
-    for i in range(4):
-        want, one = (
-            t.to_list() if isinstance(t, tf.RaggedTensor) else t.numpy().tolist()
-            for t in (body(texts[i]), found[i])
-        )  # fmt: skip
-        assert one == want
-    assert run(texts[:0]).shape[0] == 0
-
-
-@pytest.mark.parametrize("site", SITES)
-def test_single_version_1(site):
-    check(version_1_of_one, EXAMPLES, site, fallback_to_while_loop=False)
+# As many examples as the row has.
+test_table_of_own_numbers = table_of(
+    OF_OWN_NUMBER, tf.RaggedTensor.from_row_lengths(EXAMPLES, [3, 0, 1, 3]),
+    ways=["eager", "no rows", "unknown sizes"], tolerance=EXACT,
+)  # fmt: skip
 
 
 def test_names():
@@ -227,101 +209,36 @@ ERRORS = {
     "too few": {"x": Fixed([4], tf.float32)},
     "no pairs": {"x": Sequence([2], tf.float32, allow_missing=True)},
 }
+# An error in one example is an error in the map.
+test_errors = errors_of(
+    {
+        **{
+            name: lambda s, features=features: tf.io.parse_single_example(s, features)
+            for name, features in ERRORS.items()
+        },
+        "broken": (dense, tf.concat([EXAMPLES[:2], [b"no example"]], 0), "Could not parse"),
+        # An index beyond the shape does not reach the next row.
+        "an index beyond the shape": (
+            lambda s: tf.sparse.to_dense(with_places(s, lambda x: x.indices + 1)), EXAMPLES,
+            "out of bounds"),
+        "repeated": (
+            lambda s: tf.sparse.to_dense(with_places(s, lambda x: x.indices * 0)), EXAMPLES,
+            "repeated"),
+    },
+    EXAMPLES,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_errors(name):
-    """An error in one example is an error in the map."""
-
-    def body(s):
-        return tf.io.parse_single_example(s, ERRORS[name])
-
+def test_errors_of_one_example(name):
     with pytest.raises(tf.errors.InvalidArgumentError):
-        body(EXAMPLES[0])
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        tf_pfor.vectorized_map(body, EXAMPLES)
-
-
-def test_broken_example():
-    texts = tf.concat([EXAMPLES[:2], [b"no example"]], 0)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Could not parse"):
-        tf_pfor.vectorized_map(dense, texts)
-
-
-def test_indices_of_a_sparse_one_are_checked():
-    """An index beyond the shape is an error, as in the op; it does not reach the next row."""
-
-    def body(s):
-        found = one(s, weights=Var(tf.float32))["weights"]
-        wrong = tf.SparseTensor(found.indices + 1, found.values, found.dense_shape)
-        return tf.sparse.to_dense(wrong)
-
-    with pytest.raises(tf.errors.InvalidArgumentError, match="out of bounds"):
-        strict_map(body, EXAMPLES)
-
-
-def test_repeated_indices_are_an_error():
-    def body(s):
-        found = one(s, weights=Var(tf.float32))["weights"]
-        wrong = tf.SparseTensor(found.indices * 0, found.values, [4])
-        return tf.sparse.to_dense(wrong)
-
-    with pytest.raises(tf.errors.InvalidArgumentError, match="repeated"):
-        strict_map(body, EXAMPLES)
-
-
-@pytest.mark.parametrize("site", SITES)
-def test_sorted_elements(site):
-    """Elements in the reverse order, which the op sorts."""
-
-    def body(s):
-        found = one(s, weights=Var(tf.float32))["weights"]
-        places = found.dense_shape[0] - 1 - found.indices
-        return tf.sparse.reorder(tf.SparseTensor(places, found.values, found.dense_shape))
-
-    check(body, EXAMPLES, site, fallback_to_while_loop=False)
-    check(body, EXAMPLES[:0], site if site != "dataset" else "eager", fallback_to_while_loop=False)
-
-
-def test_gradient_of_an_embedding():
-    """The gradient of the sum of vectors of the ids of each example."""
-
-    def loss(table, mapped):
-        def body(s):
-            ids = one(s, ids=Var(tf.int64))["ids"].values
-            return tf.reduce_sum(tf.sin(tf.nn.embedding_lookup(table, ids)), 0)
-
-        return tf.reduce_sum(mapped(body) * tf.range(3.0))
-
-    def by_map(body):
-        return strict_map(body, EXAMPLES)
-
-    def by_loop(body):
-        return tf.stack([body(s) for s in EXAMPLES])
-
-    found = []
-    for mapped in (by_map, by_loop):
-        table = tf.Variable(TABLE / 24.0)
-        with tf.GradientTape() as tape:
-            total = loss(table, mapped)
-        found.append(tf.convert_to_tensor(tape.gradient(total, table)))
-    tf.debugging.assert_near(*found)
+        tf.io.parse_single_example(EXAMPLES[0], ERRORS[name])
 
 
 def test_xla_is_refused():
     mapped = tf.function(lambda x: tf_pfor.vectorized_map(dense, x), jit_compile=True)
     with pytest.raises(TypeError, match="XLA compiles numbers only"):
         mapped(EXAMPLES)
-
-
-def test_maps_in_maps():
-    """Two axes of examples."""
-    texts = tf.reshape(EXAMPLES[:6], [3, 2])
-
-    found = strict_map(lambda row: strict_map(doubled, row), texts)
-    expected = tf_pfor.vectorized_map(doubled, EXAMPLES[:6])
-    for a, b in zip(found, expected, strict=True):
-        assert tf.reduce_all(tf.reshape(a, b.shape) == b)
 
 
 def test_one_parse():

@@ -2,11 +2,11 @@
 
 import warnings
 
-import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.parsing.rows import SITES, check
+from tests.parsing.rows import EXACT, WAYS
+from tests.ways import errors_of, table_of
 
 
 def picture(i, height, width, channels=3):
@@ -50,8 +50,7 @@ def sized(x):
 BODIES = {
     "jpeg": (lambda x: tf.io.decode_jpeg(x, channels=3), JPEG),
     "png": (lambda x: tf.io.decode_png(x, channels=4), PNG),
-    "jpeg or png": (
-        lambda x: tf.io.decode_image(x, channels=3, expand_animations=False), MIXED),
+    "jpeg or png": (lambda x: tf.io.decode_image(x, channels=3, expand_animations=False), MIXED),
     "numbers": (lambda x: tf.cast(tf.io.decode_png(x, channels=3), tf.float32) * 0.5, PNG),
     "brightness": (
         lambda x: tf.reduce_sum(tf.cast(tf.io.decode_png(x, channels=3), tf.int32)), PNG),
@@ -64,17 +63,14 @@ BODIES = {
     "cropped to one shape": (middle, JPEG),
     "flipped": (lambda x: tf.reverse(tf.io.decode_png(x, channels=3), [1]), PNG),
     "padded": (lambda x: tf.pad(tf.io.decode_png(x, channels=1), [[1, 1], [0, 2], [0, 0]]), PNG),
-    "beside each other": (
-        lambda x: tf.concat([tf.io.decode_png(x, channels=3)] * 2, 1), PNG),
+    "beside each other": (lambda x: tf.concat([tf.io.decode_png(x, channels=3)] * 2, 1), PNG),
     "wide numbers": (lambda x: tf.io.decode_png(x, channels=3, dtype=tf.uint16), PNG),
     "sizes only": (tf.io.extract_jpeg_shape, JPEG),
-    "part of a jpeg": (
-        lambda x: tf.io.decode_and_crop_jpeg(x, [0, 1, 2, 2], channels=3), JPEG),
+    "part of a jpeg": (lambda x: tf.io.decode_and_crop_jpeg(x, [0, 1, 2, 2], channels=3), JPEG),
     "sound": (lambda x: tuple(tf.audio.decode_wav(x)), WAV),
     "sound of one length": (
         lambda x: tuple(tf.audio.decode_wav(x, desired_channels=1, desired_samples=6)), WAV),
-    "loudness": (
-        lambda x: tf.reduce_sum(tf.audio.decode_wav(x, desired_channels=1).audio), WAV),
+    "loudness": (lambda x: tf.reduce_sum(tf.audio.decode_wav(x, desired_channels=1).audio), WAV),
     "to jpeg": (lambda x: tf.io.encode_jpeg(x, quality=90), PICTURES),
     "to png": (lambda x: tf.io.encode_png(x), PICTURES),
     "to jpeg and back": (
@@ -83,45 +79,21 @@ BODIES = {
     "serialized": (tf.io.serialize_tensor, tf.reshape(tf.range(12.0), [3, 2, 2])),
     "parsed": (lambda x: tf.ensure_shape(tf.io.parse_tensor(x, tf.float32), [2]) * 2.0, TENSORS),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("site", SITES)
-@pytest.mark.parametrize("name", BODIES)
-def test_values(name, site):
-    body, texts = BODIES[name]
-    check(body, texts, site)
-
-
-@pytest.mark.parametrize("n", [0, 1])
-@pytest.mark.parametrize("name", BODIES)
-def test_few_rows(name, n):
-    body, texts = BODIES[name]
-    for site in ("eager", "unknown n"):
-        check(body, texts[:n], site)
-
-
-@pytest.mark.parametrize("site", SITES)
-def test_resized(site):
-    """Decoded and resized: one loop by the kernel, without a warning."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", tf_pfor.FallbackWarning)
-        if site == "dataset":
-            batches = tf.data.Dataset.from_tensor_slices(JPEG).batch(2)
-            pieces = [*batches.map(lambda x: tf_pfor.vectorized_map(resized, x))]
-            found = [tf.concat(column, 0) for column in zip(*pieces, strict=True)]
-        else:
-            shape = [None] if site == "unknown n" else [4]
-            run = lambda x: tf_pfor.vectorized_map(resized, x)  # noqa: E731
-            spec = [tf.TensorSpec(shape, tf.string)]
-            found = (run if site == "eager" else tf.function(run, input_signature=spec))(JPEG)
-    expected = [resized(x) for x in JPEG]
-    for a, b in zip(found, zip(*expected, strict=True), strict=True):
-        tf.debugging.assert_near(a, tf.stack(b), rtol=1e-5, atol=1e-5)
-
-
-def test_resized_without_rows():
-    found = tf_pfor.vectorized_map(resized, JPEG[:0])
-    assert [x.shape.as_list() for x in found] == [[0, 4, 4, 3], [0]]
+# One loop by the kernel, without a warning.
+LOOP = {"options": {"fallback": "loop"}}
+test_table_of_media = table_of(
+    BODIES, ways=[*WAYS, "two maps"], only={"two maps": ["ensured"]},
+    looped={"two maps": ["ensured"]}, tolerance=EXACT, **LOOP,
+)  # fmt: skip
+test_table_of_resized = table_of({"resized": (resized, JPEG)}, ways=WAYS, **LOOP)
+test_errors = errors_of(
+    {
+        "another shape than set": (sized, PNG),
+        "another shape than ensured": (BODIES["ensured"][0], PNG),
+        "no image": (BODIES["png"][0], tf.concat([PNG, [b"no image"]], 0)),
+    },
+    **LOOP["options"],
+)
 
 
 def test_it_is_reported():
@@ -131,18 +103,6 @@ def test_it_is_reported():
     assert "for all rows in parallel" in records[0].reason
 
 
-def test_another_shape_than_said():
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        tf_pfor.vectorized_map(sized, PNG)
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        tf_pfor.vectorized_map(BODIES["ensured"][0], PNG)
-
-
-def test_broken_image():
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        tf_pfor.vectorized_map(BODIES["png"][0], tf.concat([PNG, [b"no image"]], 0))
-
-
 def test_padded_result():
     found = tf_pfor.vectorized_map(BODIES["png"][0], PNG, out_shapes="padded")
     for made, text in zip(found, PNG, strict=True):
@@ -150,13 +110,6 @@ def test_padded_result():
         height, width, _ = image.shape
         assert tf.reduce_all(made[:height, :width] == image)
         assert tf.reduce_sum(tf.cast(made, tf.int32)) == tf.reduce_sum(tf.cast(image, tf.int32))
-
-
-def test_maps_in_maps():
-    texts = tf.reshape(PNG_EVEN, [2, 2])
-    body = BODIES["ensured"][0]
-    found = tf_pfor.vectorized_map(lambda x: tf_pfor.vectorized_map(body, x, warn=False), texts)
-    assert tf.reduce_all(found == tf.reshape(PICTURES, [2, 2, 4, 5, 3]))
 
 
 def test_a_training_example():

@@ -1,10 +1,8 @@
 """Protocol buffers, decoded: fields as long as the longest of the row."""
 
-import pytest
 import tensorflow as tf
 
-from tests.comparisons import strict_map
-from tests.parsing.rows import looped, of_rows
+from tests.ways import table_of
 
 VersionDef = type(tf.compat.v1.GraphDef().versions)
 LISTS = [tf.train.Int64List(value=range(k)).SerializeToString() for k in (3, 0, 1, 2)]
@@ -40,12 +38,9 @@ def again(texts):
     )
 
 
-@pytest.mark.parametrize(
-    ("body", "pairs"),
-    [(decoded, False), (decoded, True), (of_lists, False), (of_lists, True), (again, True)],
-)
-def test_messages(body, pairs):
-    texts = tf.constant(VERSIONS if body is decoded else LISTS)
-    rows = tf.reshape(texts, [2, 2]) if pairs else texts
-    found = strict_map(body, rows)
-    assert of_rows(found, len(rows)) == looped(body, rows)
+TEXTS = {decoded: tf.constant(VERSIONS), of_lists: tf.constant(LISTS), again: tf.constant(LISTS)}
+CASES = {body.__name__: (body, texts) for body, texts in TEXTS.items() if body is not again}
+PAIRS = {
+    f"pairs, {body.__name__}": (body, tf.reshape(texts, [2, 2])) for body, texts in TEXTS.items()
+}
+test_table_of_messages = table_of({**CASES, **PAIRS}, ways=["eager"])

@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import strict_map
-from tests.parsing.rows import SITES, check, floats, ints, text
+from tests.parsing.rows import EXACT, WAYS, floats, ints, text
+from tests.ways import errors_of, table_of
 
 Fixed, Var, Ragged = tf.io.FixedLenFeature, tf.io.VarLenFeature, tf.io.RaggedFeature
 Steps = tf.io.FixedLenSequenceFeature
@@ -80,29 +80,31 @@ BODIES = {
     "context only": lambda s: parsed(s, {"label": Fixed([], tf.int64, 3)})[0],
     "version 1": version_1,
 }  # fmt: skip
+WEIGHTS = tf.Variable([[1.0, 2.0], [0.5, -1.0]])
 
 
-@pytest.mark.parametrize("site", SITES)
-@pytest.mark.parametrize("name", BODIES)
-def test_values(name, site):
-    check(BODIES[name], EXAMPLES, site, fallback_to_while_loop=False)
+def layer(s):
+    return tf.reduce_sum(tf.tanh(parsed(s, xs=Steps([2], tf.float32))[1]["xs"] @ WEIGHTS))
 
 
-@pytest.mark.parametrize("n", [0, 1])
-@pytest.mark.parametrize("name", BODIES)
-def test_few_rows(name, n):
-    for site in ("eager", "unknown n"):
-        check(BODIES[name], EXAMPLES[1 : 1 + n], site, fallback_to_while_loop=False)
+def splits(s):
+    """The splits of a row's steps, as the op returns them: they begin at zero in each row."""
+    words = parsed(s, words=Ragged(tf.string))[1]["words"]
+    return words.values, words.row_splits
 
 
-def test_missing_list():
-    with pytest.raises(tf.errors.InvalidArgumentError, match="some"):
-        tf_pfor.vectorized_map(lambda s: parsed(s, some=Steps([2], tf.int64))[1], EXAMPLES)
-
-
-def test_another_type():
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        tf_pfor.vectorized_map(lambda s: parsed(s, xs=Ragged(tf.int64))[1], EXAMPLES)
+test_table_of_sequences = table_of(
+    {**BODIES, "splits": splits, "layer": layer}, EXAMPLES, ways=[*WAYS, "around"],
+    only={"around": ["layer"]}, but=dict.fromkeys(WAYS, ["layer"]), by=(WEIGHTS,),
+    tolerance=EXACT, slopes=(1e-5, 1e-5),
+)  # fmt: skip
+test_errors = errors_of(
+    {
+        "missing list": (lambda s: parsed(s, some=Steps([2], tf.int64))[1], EXAMPLES, "some"),
+        "another type": lambda s: parsed(s, xs=Ragged(tf.int64))[1],
+    },
+    EXAMPLES,
+)
 
 
 def test_vectors_loop():
@@ -111,31 +113,3 @@ def test_vectors_loop():
     with pytest.warns(tf_pfor.FallbackWarning, match="a vector of examples"):
         found = tf_pfor.vectorized_map(lambda s: with_lengths(s[0])[2], texts)
     assert found.numpy().tolist() == [[2], [0], [3], [1], [2], [0]]
-
-
-def test_gradient():
-    """The gradient of a layer applied to the steps."""
-    found = []
-    for by_map in (True, False):
-        weights = tf.Variable([[1.0, 2.0], [0.5, -1.0]])
-
-        def body(s, weights=weights):
-            return tf.reduce_sum(tf.tanh(parsed(s, xs=Steps([2], tf.float32))[1]["xs"] @ weights))
-
-        with tf.GradientTape() as tape:
-            if by_map:
-                total = tf.reduce_sum(strict_map(body, EXAMPLES))
-            else:
-                total = tf.add_n([body(s) for s in EXAMPLES])
-        found.append(tape.gradient(total, weights))
-    tf.debugging.assert_near(*found, rtol=1e-5, atol=1e-5)
-
-
-def test_steps_of_ragged_lists_begin_at_zero_in_each_row():
-    """The splits of a row's steps, as the op returns them."""
-
-    def body(s):
-        words = parsed(s, words=Ragged(tf.string))[1]["words"]
-        return words.values, words.row_splits
-
-    check(body, EXAMPLES, "eager", fallback_to_while_loop=False)

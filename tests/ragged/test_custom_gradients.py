@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import compare_around, flat, gradient_of, strict_map
+from tests.comparisons import flat, gradient_of
+from tests.ways import table_of
 
 X = tf.random.stateless_normal([4, 5, 3], [1, 2])
 LENGTHS = tf.constant([4, 2, 0, 5])
@@ -39,27 +40,18 @@ PROGRAMS = {
 }
 
 
-def gradient(run):
-    """The gradient of the sum of sines of a function of all rows, with respect to the rows."""
-    return gradient_of(lambda: tf.reduce_sum(tf.sin(flat(run()))), X)
+def of_cut(function):
+    return lambda x, k: function(x[:k])
 
 
-def compare(body, **options):
-    compare_around(body, X, LENGTHS, rtol=1e-4, atol=1e-5, **options)
+def in_a_loop(function):
+    """A stride of the row has no rule: all that reads its result is copied into the loop."""
 
+    def body(x, k):
+        made = function(tf.sin(x[:k])[:: k // 2 + 1])
+        return tf.reduce_sum(tf.sin(made) * tf.cast(tf.range(3), tf.float32))
 
-@pytest.mark.parametrize("in_function", [False, True])
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_tape_around(name, in_function):
-    compare(lambda x, k: PROGRAMS[name](x[:k]), in_function=in_function)
-
-
-def test_ragged_elements():
-    rows = tf.RaggedTensor.from_tensor(X, lengths=LENGTHS)
-    values = rows.values
-    made = lambda: strict_map(clipped, rows.with_values(values)).flat_values  # noqa: E731
-    found = gradient_of(lambda: tf.reduce_sum(made() ** 2), values)
-    np.testing.assert_allclose(found, np.clip(4 * values, -0.5, 0.5))
+    return body
 
 
 @tf.custom_gradient
@@ -67,25 +59,43 @@ def of_a_constant(x):
     return x * 1.0, lambda dy: dy * W[0] + x
 
 
-LOOPED = {**PROGRAMS, "of a constant": of_a_constant}
+def of_integers(n):
+    """They are not divided by padding."""
+    return tf.range(n)[:, None] // (tf.range(n)[None] + 1)
 
 
-@pytest.mark.parametrize("name", sorted(LOOPED))
-def test_copies_in_a_loop_have_the_same_gradient(name):
-    """A stride of the row has no rule: all that reads its result is copied into the loop."""
-
-    def body(x, k):
-        made = LOOPED[name](tf.sin(x[:k])[:: k // 2 + 1])
-        return tf.reduce_sum(tf.sin(made) * tf.cast(tf.range(3), tf.float32))
-
-    compare(body, in_function=True, fallback="loop", warn=False)
+def no_texts(s):
+    return tf.concat([s[None], tf.zeros([0], tf.string)], 0)
 
 
-def test_a_copy_whose_results_differ_in_shape():
-    def body(x, k):
-        return tf.nn.lrn(clipped(x[:k])[None, None])[0, 0]
+CHOSEN = tf.Variable(True)
+LOOPED = {
+    f"{k} in a loop": in_a_loop(f) for k, f in (*PROGRAMS.items(), ("constant", of_a_constant))
+}
+ROWS = tf.RaggedTensor.from_tensor(X, lengths=LENGTHS)
+OTHERS = {
+    "of ragged elements": (clipped, ROWS),
+    "results of other shapes": lambda x, k: tf.nn.lrn(clipped(x[:k])[None, None])[0, 0],
+    "a branch for all rows": lambda x, k: tf.cond(
+        CHOSEN, lambda: x[:k] * 3.0, lambda: tf.reverse(x[:k], [0])),
+    "of integers": (of_integers, tf.constant([0, 2, 3])),
+    "no texts": (no_texts, tf.constant(["a", "b"])),
+}  # fmt: skip
+AROUND = ["around", "function, around"]
+test_table_of_custom_gradients = table_of(
+    {**{name: of_cut(f) for name, f in PROGRAMS.items()}, **LOOPED, **OTHERS},
+    X, LENGTHS, ways=["eager", *AROUND], only={"eager": ["of integers", "no texts"]},
+    but={
+        "around": [*LOOPED, "of integers", "no texts"],
+        "function, around": [k for k in OTHERS if k != "of ragged elements"],
+    },
+    looped=dict.fromkeys(AROUND, [*LOOPED, *OTHERS]), tolerance=(1e-4, 1e-5),
+)  # fmt: skip
 
-    compare(body, fallback="loop", warn=False)
+
+def gradient(run):
+    """The gradient of the sum of sines of a function of all rows, with respect to the rows."""
+    return gradient_of(lambda: tf.reduce_sum(tf.sin(flat(run()))), X)
 
 
 def second(run):
@@ -132,29 +142,3 @@ def test_a_gradient_that_reads_what_the_loop_does_not_have():
     )
     with pytest.raises(tf_pfor.NotVectorizableError, match="made outside of that loop"):
         run()
-
-
-def test_a_branch_for_all_rows():
-    chosen = tf.Variable(True)
-
-    def body(x, k):
-        return tf.cond(chosen, lambda: x[:k] * 3.0, lambda: tf.reverse(x[:k], [0]))
-
-    compare(body, fallback="loop")
-
-
-def test_integers_are_not_divided_by_padding():
-    def body(n):
-        return tf.range(n)[:, None] // (tf.range(n)[None] + 1)
-
-    found = strict_map(body, tf.constant([0, 2, 3]))
-    for got, n in zip(found, [0, 2, 3], strict=True):
-        np.testing.assert_array_equal(got.to_tensor(shape=[n, n]), body(n))
-
-
-def test_no_texts():
-    def body(s):
-        return tf.concat([s[None], tf.zeros([0], tf.string)], 0)
-
-    found = tf_pfor.vectorized_map(body, tf.constant(["a", "b"]))
-    assert found.numpy().tolist() == [[b"a"], [b"b"]]

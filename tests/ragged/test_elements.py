@@ -1,4 +1,4 @@
-"""Rows of RaggedTensors: variable-length dense tensors, in maps and Keras layers."""
+"""Rows of ragged and sparse tensors, in maps and Keras layers, and as results, against a loop."""
 
 import keras
 import numpy as np
@@ -6,140 +6,186 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_rows, strict_map
+from tests.comparisons import strict_map
+from tests.ways import errors_of, table_of
 
 L = keras.layers
 LENGTHS = [2, 4, 1, 3]
 VALUES = tf.random.stateless_normal([10, 3], [1, 2])
 ROWS = tf.RaggedTensor.from_row_lengths(VALUES, LENGTHS)
+WEIGHTS = tf.constant([[1.0, 2.0, 3.0]] * 4)
+SITES = ["eager, few rows", "function, few rows", "unknown n, few rows", "vmap", "dataset"]
 
 
-@pytest.mark.parametrize("site", ["eager", "function", "unknown", "vectorized_map", "dataset"])
-def test_vmap(site):
-    weights = tf.constant([1.0, 2.0, 3.0])
+def ragged(rows, rank=None):
+    return tf.ragged.constant(rows, ragged_rank=rank, dtype=tf.float32)
 
-    def one(row, w):
-        return {"scaled": row * w, "total": tf.reduce_sum(row @ w[:, None])}
 
-    def run(rows):
-        if site == "vectorized_map":
-            return tf_pfor.vectorized_map(lambda r: one(r, weights), rows)
-        return tf_pfor.vmap(one, in_axes=(0, None))(rows, weights)
+NESTED = ragged([[[1.0, 2.0], [3.0]], [], [[4.0], [], [5.0, 6.0, 7.0]]])
+OF_OTHER_RANKS = {
+    "deep": ragged([[[[1.0], [2.0, 3.0]], []], [], [[[4.0]], [[], [5.0]], [[6.0, 7.0]]]]),
+    "wide": ragged([[[[1.0, 2.0], [3.0, 4.0]], []], [[[5.0, 6.0]]], []], 2),  # of two elements
+    "flat": ragged([[[1.0, 2.0]], []], 1),
+    "nested": NESTED,
+}
+PLACES = tf.ragged.constant([[1, 0, 1], [], [2, 2]], dtype=tf.int32)
 
-    if site == "dataset":
-        batches = list(tf.data.Dataset.from_tensor_slices(ROWS).ragged_batch(4).map(run))
-        found = batches[0]
-    elif site == "unknown":
-        spec = tf.RaggedTensorSpec([None, None, 3], tf.float32, ragged_rank=1)
-        run = tf.function(run, input_signature=[spec])
-        found = run(ROWS)
-        none = run(ROWS[:0])
-        assert none["scaled"].nrows() == 0
-        assert none["total"].shape == [0]
-    else:
-        found = (tf.function(run) if site == "function" else run)(ROWS)
-    expected = [one(r, weights) for r in ROWS]
-    assert_rows(found["scaled"], [e["scaled"] for e in expected])
-    np.testing.assert_allclose(found["total"], [e["total"] for e in expected], rtol=1e-5)
+
+KERNEL = tf.random.stateless_normal([3, 1], [1, 5])
+DENSE = tf.constant([[0.0, 1.0, 0.0], [2.0, 0.0, 3.0], [0.0, 0.0, 0.0]])
+_CUBE = np.where(np.random.default_rng(0).uniform(size=[4, 3, 5]) < 0.4, 1.5, 0.0)
+CUBE, OTHER_CUBE = tf.sparse.from_dense(tf.constant(_CUBE)), tf.constant(_CUBE + 1.0)
+
+
+def scaled(row, w):
+    return {"scaled": row * w, "total": tf.reduce_sum(row @ w[:, None])}
+
+
+def jacobian(row):
+    return tf_pfor.jacrev(lambda w: tf.reduce_mean((row @ w) ** 2))(KERNEL)
+
+
+OF_NESTED = {
+    "itself": lambda r: r,
+    "doubled": lambda r: r * 2.0,
+    "sums of rows": lambda r: tf.reduce_sum(r, axis=1),
+    "sum of all": lambda r: tf.reduce_sum(r.flat_values),
+    "lengths": lambda r: r.row_lengths(),
+    "two results": lambda r: {"a": r + 1.0, "b": r.nrows()},
+}
+OF_TWO_AXES = {
+    "concat": lambda r: tf.concat([r, r * 2.0, r], 1),
+    "backwards": lambda r: tf.gather(r, tf.range(r.nrows())[::-1]),
+    "masked": lambda r: tf.ragged.boolean_mask(r, tf.reduce_sum(r, 1) > 3.0),
+    "texts": lambda r: tf.strings.reduce_join(tf.strings.as_string(r), axis=-1),
+    "texts apart": lambda r: tf.strings.reduce_join(tf.strings.as_string(r), -1, separator="-"),
+}
+SPARSE = {
+    "dense": tf.sparse.to_dense,
+    "sum": tf.sparse.reduce_sum,
+    "itself": lambda s: s,
+    "mapped": lambda s: tf.sparse.map_values(tf.square, s),
+    "product": lambda s: tf.sparse.sparse_dense_matmul(
+        tf.sparse.expand_dims(s, 0), tf.ones([3, 2])),
+}  # fmt: skip
+
+
+def batch_of_one(layer):
+    return lambda row: layer(row[None])[0]
+
+
+def attention():
+    layer = L.MultiHeadAttention(2, 4)
+    return lambda row: layer(row[None], row[None])[0]
 
 
 LAYERS = {
-    "Dense": lambda: L.Dense(4, activation="relu"),
-    "LayerNormalization": lambda: L.LayerNormalization(),
-    "Dropout": lambda: L.Dropout(0.5),
-    "Softmax": lambda: L.Softmax(),
+    "Dense": L.Dense(4, activation="relu"),
+    "LayerNormalization": L.LayerNormalization(),
+    "Dropout": L.Dropout(0.5),
+    "Softmax": L.Softmax(),
+    "Conv1D": batch_of_one(L.Conv1D(2, 3, padding="same")),
+    "GlobalAveragePooling1D": batch_of_one(L.GlobalAveragePooling1D()),
+    "GlobalMaxPooling1D": batch_of_one(L.GlobalMaxPooling1D()),
+    "MultiHeadAttention": attention(),
+    "Embedding": (L.Embedding(7, 4), tf.ragged.constant([[1, 2], [], [6, 0, 3]])),
+    "LSTM": batch_of_one(L.LSTM(3)),
+    "GRU": batch_of_one(L.GRU(3, return_sequences=True)),
 }
-OF_BATCHES = {
-    "Conv1D": lambda: L.Conv1D(2, 3, padding="same"),
-    "GlobalAveragePooling1D": lambda: L.GlobalAveragePooling1D(),
-    "GlobalMaxPooling1D": lambda: L.GlobalMaxPooling1D(),
-    "MultiHeadAttention": lambda: L.MultiHeadAttention(2, 4),
-}
+for made in LAYERS.values():  # weights are not made in a body
+    made[0](tf.constant([1])) if isinstance(made, tuple) else made(VALUES)
+test_table_of_layers = table_of(LAYERS, ROWS, ways=["eager"])
+
+OF_ROWS = {
+    "scaled": (scaled, (ROWS, WEIGHTS)),
+    "per-example gradients": (jacobian, ROWS),
+    "softmax": (lambda r: tf.reduce_sum(tf.nn.softmax(r, 0) ** 2), ROWS),
+    "halves of bits": (
+        lambda r: tf.bitcast(r, tf.int32),
+        tf.ragged.constant([[1.0, -2.0, 0.5], [4.0], []], dtype=tf.float64)),
+    "bits and back": (
+        lambda r: tf.bitcast(tf.bitcast(r, tf.int32) + 0, tf.float64),
+        tf.ragged.constant([[1.0, -2.0, 0.5], [4.0], []], dtype=tf.float64)),
+    "doubled sparse rows": (
+        lambda s: tf.sparse.to_dense(s) * 2.0, tf.sparse.from_dense(tf.eye(3) * 2.0)),
+    "sums of squares": (lambda r: tf.reduce_sum(r.flat_values**2), NESTED),
+    "rows at places": (tf.gather, (NESTED, PLACES)),
+    "ragged results": (
+        lambda k: tf.RaggedTensor.from_row_lengths(tf.range(k), tf.stack([k - 1, 1])),
+        tf.constant([3, 1, 2])),
+    "sparse results": (tf.sparse.from_dense, DENSE),
+    "sparse by dense": (
+        lambda s, x: tf.sparse.sparse_dense_matmul(s, x, adjoint_b=True), (CUBE, OTHER_CUBE)),
+    "sparse in any order": (
+        lambda s: tf.sparse.to_dense(tf.sparse.reorder(s)),
+        tf.SparseTensor([[2, 0], [0, 1], [2, 2], [0, 0]], [1.0, 2.0, 3.0, 4.0], [3, 3])),
+    "a map in a map": (
+        lambda row: strict_map(tf.range, row), tf.constant([[1, 2], [0, 3]])),
+}  # fmt: skip
+EXACT = {
+    **{f"nested, {k}": (body, NESTED) for k, body in (*OF_NESTED.items(), *OF_TWO_AXES.items())},
+    **{f"rank {k}": (lambda r: r * 2.0, rows) for k, rows in OF_OTHER_RANKS.items()},
+    **{f"sparse, {k}": (body, tf.sparse.from_dense(DENSE)) for k, body in SPARSE.items()},
+}  # fmt: skip
+FLOATS = ["softmax", "sums of squares", "rows at places"]
+test_table_of_rows = table_of(
+    OF_ROWS, ways=[*SITES, "chunks", "around"],
+    only={"chunks": ["scaled", "ragged results"], "around": FLOATS}, looped=SITES,
+)  # fmt: skip
+test_table_of_composites = table_of(
+    EXACT, ways=[*SITES, "chunks"], only={"chunks": ["nested, sum of all"]}, looped=SITES,
+    tolerance=(0.0, 0.0),
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*LAYERS, *OF_BATCHES])
-def test_keras_layers_are_vectorized(name):
-    layer = (LAYERS.get(name) or OF_BATCHES[name])()
-
-    def one(row):
-        if name in LAYERS:
-            return layer(row)
-        inputs = (row[None], row[None]) if name == "MultiHeadAttention" else (row[None],)
-        return layer(*inputs)[0]
-
-    rows = [one(r) for r in ROWS]
-    found = strict_map(one, ROWS)
-    assert_rows(found, rows)
-
-
-def test_embedding():
-    layer = L.Embedding(7, 4)
-    ids = tf.ragged.constant([[1, 2], [], [6, 0, 3]])
-    found = strict_map(layer, ids)
-    assert_rows(found, [layer(r) for r in ids])
-
-
-@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
-@pytest.mark.parametrize("make", [lambda: L.LSTM(3), lambda: L.GRU(3, return_sequences=True)])
-def test_recurrent_layers(make):
-    layer = make()
-    rows = [layer(r[None])[0] for r in ROWS]
-    assert_rows(tf_pfor.vectorized_map(lambda r: layer(r[None])[0], ROWS), rows)
-
-
-def test_gradients_to_the_values():
-    with tf.GradientTape() as tape:
-        tape.watch(VALUES)
-        rows = tf.RaggedTensor.from_row_lengths(VALUES, LENGTHS)
-        y = tf_pfor.vmap(lambda r: tf.reduce_sum(tf.nn.softmax(r, 0) ** 2))(rows)
-    found = tf.convert_to_tensor(tape.gradient(y, VALUES))
-    with tf.GradientTape() as tape:
-        tape.watch(VALUES)
-        rows = tf.split(VALUES, LENGTHS)
-        y = tf.add_n([tf.reduce_sum(tf.nn.softmax(r, 0) ** 2) for r in rows])
-    np.testing.assert_allclose(found, tape.gradient(y, VALUES), rtol=1e-4, atol=1e-6)
-
-
-def test_per_example_gradients():
-    layer = L.Dense(1)
-    layer(tf.zeros([1, 3]))
-
-    def loss(row):
-        return tf.reduce_mean(layer(row) ** 2)
-
-    found = tf_pfor.vectorized_map(
-        lambda row: tf_pfor.jacrev(lambda w: tf.reduce_mean((row @ w) ** 2))(layer.kernel.value),
-        ROWS,
-    )
-    for got, row in zip(found, ROWS):
-        with tf.GradientTape() as tape:
-            y = loss(row)
-        np.testing.assert_allclose(got, tape.gradient(y, layer.kernel.value), rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("rows", OF_OTHER_RANKS.values(), ids=list(OF_OTHER_RANKS))
+def test_results_have_the_ranks_of_the_rows(rows):
+    found = strict_map(lambda r: r * 2.0, rows, fallback="loop", warn=False)
+    assert found.ragged_rank == rows.ragged_rank
+    assert found.shape[1:].as_list() == rows.shape[1:].as_list()
 
 
 @pytest.mark.parametrize("n", [0, 1, 5])
 @pytest.mark.parametrize("out_shapes", ["ragged", "padded"])
 def test_blocks(n, out_shapes):
     """The last block is shorter than the others."""
-
-    def run(numbers):
-        return tf_pfor.vectorized_map(tf.range, numbers, chunk_size=2, out_shapes=out_shapes)
-
-    found = run(tf.range(n))
+    found = strict_map(tf.range, tf.range(n), chunk_size=2, out_shapes=out_shapes)
     assert found.shape[0] == n
     for i, got in enumerate(found):
         np.testing.assert_array_equal(got[:i], np.arange(i))
         assert out_shapes == "padded" or len(got) == i
 
 
-def test_an_index_beyond_the_end_of_a_row_is_an_error():
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_elements.py:\d+"):
-        tf_pfor.vectorized_map(lambda r: (r * 2.0)[1], ROWS)
+test_errors = errors_of(
+    {
+        "an index beyond the end": (lambda r: (r * 2.0)[1], ROWS, r"test_elements.py:\d+"),
+        "a place beyond the end": (tf.gather, (NESTED, PLACES + 1), "an index is out of bounds"),
+    },
+)
+test_bits_that_are_refused = errors_of(
+    {"bytes": (lambda r: tf.bitcast(r, tf.int32), tf.cast(ROWS[:, :, 0], tf.uint8))},
+    error=tf_pfor.NotVectorizableError, match="the last axis differs",
+)  # fmt: skip
 
 
 def test_only_axis_0_of_ragged_elements_is_mapped():
     with pytest.raises(ValueError, match="A RaggedTensor among the arguments has.*Expected: 0"):
         tf_pfor.vmap(lambda r: r, in_axes=1)(ROWS)
+
+
+@pytest.mark.parametrize("out_shapes", ["ragged", "padded"])
+def test_results_of_padded_maps_keep_their_rows(out_shapes):
+    body, numbers = OF_ROWS["ragged results"]
+    found = tf_pfor.vectorized_map(body, numbers, out_shapes=out_shapes)
+    assert found.to_list() == [[[0, 1], [2]], [[], [0]], [[0], [1]]]
+
+
+def test_ragged_batches_of_clipped_gradients():
+    rows, weight = ragged([[1.0, 2.0], [3.0], []], 1), tf.Variable(2.0)
+    loss = lambda x: tf.reduce_sum(weight * x)  # noqa: E731
+    total, losses = tf_pfor.clipped_gradient_sum(loss, weight, rows, clip_norm=2.5)
+    np.testing.assert_allclose(losses, [6.0, 6.0, 0.0])
+    np.testing.assert_allclose(total, 5.0)
 
 
 @pytest.mark.parametrize("axis", [1, -2])
@@ -166,20 +212,8 @@ def test_a_dense_leaf_over_another_axis(axis):
         np.testing.assert_allclose(found[j], tf.stack(wanted), rtol=1e-5)
 
 
-def test_bitcasts_between_types_of_different_sizes():
-    """An axis is added or taken behind the elements; the sizes of rows stay."""
-    rows = tf.ragged.constant([[1.0, -2.0, 0.5], [4.0], []], dtype=tf.float64)
-
-    def halves(row):
-        return tf.bitcast(row, tf.int32)
-
-    options = {"fallback": "error"}
-    split = tf_pfor.vectorized_map(halves, rows, **options)
-    back = tf_pfor.vectorized_map(lambda r: tf.bitcast(halves(r) + 0, tf.float64), rows, **options)
-    np.testing.assert_array_equal(split.flat_values, tf.bitcast(rows.flat_values, tf.int32))
-    np.testing.assert_array_equal(back.flat_values, rows.flat_values)
-    for found in (split, back):
-        np.testing.assert_array_equal(found.row_lengths(), rows.row_lengths())
-    bytes_of_rows = tf.cast(rows, tf.uint8)
-    with pytest.raises(tf_pfor.NotVectorizableError, match="the last axis differs"):
-        tf_pfor.vectorized_map(lambda r: tf.bitcast(r, tf.int32), bytes_of_rows, **options)
+def test_sparse_elements_in_any_order():
+    """The map puts them in order, which the op on one row asks for."""
+    whole = OF_ROWS["sparse in any order"][1]
+    found = tf_pfor.vectorized_map(tf.sparse.to_dense, whole)
+    np.testing.assert_array_equal(found, [[4, 2, 0], [0, 0, 0], [1, 0, 3]])

@@ -1,11 +1,10 @@
 """Ragged rows change between their packed and padded forms: nothing comes out of the padding."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import strict_map
+from tests.ways import table_of
 
 N, T, D = 6, 5, 3
 LENGTHS = tf.constant([3, 0, 5, 1, 2, 0])
@@ -37,75 +36,86 @@ def logarithms(x, y):
     return tf.exp(made) @ x + tf.reduce_sum(made)
 
 
-def rows_of(x, y, by):
-    if by == "dense":
-        given = (x, LENGTHS, y, OTHERS)
-        return lambda body: strict_map(lambda e: body(e[0][: e[1]], e[2][: e[3]]), given)
-    given = [tf.RaggedTensor.from_tensor(t, k) for t, k in ((x, LENGTHS), (y, OTHERS))]
-    return lambda body: tf_pfor.vmap(body, fallback="error")(*given)
-
-
-def with_gradients(run, x, y):
-    with tf.GradientTape() as tape:
-        tape.watch([x, y, *W, KERNEL])
-        flat = run()
-        total = tf.reduce_sum(tf.sin(flat))
-    found = tape.gradient(total, [x, y, *W, KERNEL], unconnected_gradients="zero")
-    return [flat, *map(tf.convert_to_tensor, found)]
-
-
-@pytest.mark.parametrize("by", ["dense", "ragged"])
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("body", [attention, convolved, of_two_softmaxes, logarithms])
-def test_nothing_comes_out_of_the_padding(body, bad, by):
-    keep = [tf.sequence_mask(k, T)[..., None] for k in (LENGTHS, OTHERS)]
-    bad = tf.constant(bad, dtype=tf.float64)
-    x, y = (tf.where(m, t, bad) for m, t in zip(keep, (X, Y)))
-
-    def one_by_one():
-        pairs = [(x[i, : LENGTHS[i]], y[i, : OTHERS[i]]) for i in range(N)]
-        return tf.concat([tf.reshape(body(*p), [-1]) for p in pairs], 0)
-
-    def all_at_once():
-        return tf.reshape(rows_of(x, y, by)(body).flat_values, [-1])
-
-    pairs = zip(with_gradients(all_at_once, x, y), with_gradients(one_by_one, x, y), strict=True)
-    for found, wanted in pairs:
-        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-10)
-
-
-LISTS = [[[1.0, 2.0], [3.0]], [], [[4.0], [5.0, 6.0], [7.0]]]
-SITES = {
-    "eagerly": lambda f, r: tf_pfor.vectorized_map(f, r),
-    "vmap": lambda f, r: tf_pfor.vmap(f)(r),
-    "function": lambda f, r: tf.function(lambda r: tf_pfor.vectorized_map(f, r))(r),
-    "blocks": lambda f, r: tf_pfor.vectorized_map(f, r, chunk_size=2),
-    "nested": lambda f, r: tf_pfor.pfor(lambda i: tf_pfor.vectorized_map(f, r), 2)[1],
-    "branch": lambda f, r: tf_pfor.vmap(
-        lambda x, k: tf.cond(k > 0, lambda: f(x), lambda: f(x) + 0.0)
-    )(r, tf.range(r.nrows())),
-    "data": lambda f, r: next(
-        iter(tf.data.Dataset.from_tensors(r).map(lambda r: tf_pfor.vectorized_map(f, r)))
-    ),
+BODIES = (attention, convolved, of_two_softmaxes, logarithms)
+KEEP = [tf.sequence_mask(k, T)[..., None] for k in (LENGTHS, OTHERS)]
+ENDS = {"nan": np.nan, "inf": np.inf}
+POISONED = {
+    end: [tf.where(m, t, tf.constant(bad, t.dtype)) for m, t in zip(KEEP, (X, Y))]
+    for end, bad in ENDS.items()
 }
+EXACT = {"tolerance": (1e-9, 1e-10), "by": (*W, KERNEL)}
 
 
-@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
-@pytest.mark.parametrize("rank", [1, 2])
-@pytest.mark.parametrize("site", SITES)
-def test_ragged_elements(site, rank):
-    ragged = tf.ragged.constant(LISTS)
-    rows = ragged if rank == 2 else ragged.merge_dims(1, 2)
+def cut(body):
+    return lambda x, k, y, m: body(x[:k], y[:m])
 
-    def one(row):
-        flat = row.flat_values if rank == 2 else row
-        return tf.reduce_sum(flat**2) + tf.reduce_sum(tf.cumsum(flat))
 
-    wanted = [one(rows[i]) for i in range(3)]
-    np.testing.assert_allclose(SITES[site](one, rows), wanted)
-    np.testing.assert_allclose(SITES[site](one, rows[2:]), wanted[2:])
-    if site != "blocks":
-        assert SITES[site](one, rows[:0]).shape == [0]
+def dense(x, y):
+    return x, LENGTHS, y, OTHERS
+
+
+def ragged(x, y):
+    return tuple(tf.RaggedTensor.from_tensor(t, k) for t, k in ((x, LENGTHS), (y, OTHERS)))
+
+
+# Nothing comes out of the padding.
+test_table_of_poisoned_rows = table_of(
+    {
+        f"{body.__name__}, {end}, {form.__name__}": (
+            cut(body) if form is dense else body, form(*POISONED[end]))
+        for body in BODIES
+        for end in ENDS
+        for form in (dense, ragged)
+    },
+    ways=["eager", "around"], **EXACT,
+)  # fmt: skip
+
+
+def quotients(x, y):
+    """The sums of a matrix without rows are zero, and its padding is divided by them."""
+    scores = tf.matmul(x, y, transpose_b=True)
+    return tf.matmul(x, scores / tf.reduce_sum(scores, 0), transpose_a=True)
+
+
+def attended(x, y):
+    return tf.nn.softmax(tf.matmul(x, x, transpose_b=True)) @ x
+
+
+# Each element of a row meets the padding of another row: x / 0 has an infinite gradient.
+test_table_of_finite_rows = table_of(
+    {
+        "quotients": cut(quotients),
+        "xdivy": cut(lambda x, y: tf.math.xdivy(x[:, :1], tf.exp(y[:, 0]))),
+        "xlogy": cut(lambda x, y: tf.math.xlogy(x[:, :1], tf.exp(y[:, 0]))),
+        "attended": cut(attended),
+    },
+    *dense(X, Y), ways=["eager", "around", "twice around"], only={"twice around": ["attended"]},
+    **EXACT,
+)  # fmt: skip
+
+LISTS = tf.ragged.constant([[[1.0, 2.0], [3.0]], [], [[4.0], [5.0, 6.0, 7.0]]])
+FLAT_LISTS = LISTS.merge_dims(1, 2)
+
+
+def summed(row):
+    row = row.flat_values if isinstance(row, tf.RaggedTensor) else row
+    return tf.reduce_sum(row**2) + tf.reduce_sum(tf.cumsum(row))
+
+
+def in_a_branch(row, k):
+    return tf.cond(k > 0, lambda: summed(row), lambda: summed(row) + 0.0)
+
+
+SITES = [f"{site}, few rows" for site in ("eager", "vmap", "function", "in a map", "dataset")]
+test_table_of_ragged_elements = table_of(
+    {
+        "rank 1": (summed, FLAT_LISTS),
+        "rank 2": (summed, LISTS),
+        "rank 1 in a branch": (in_a_branch, (FLAT_LISTS, tf.range(3))),
+        "rank 2 in a branch": (in_a_branch, (LISTS, tf.range(3))),
+    },
+    ways=[*SITES, "chunks"], looped=[*SITES, "chunks"], tolerance=(1e-7, 0.0),
+)  # fmt: skip
 
 
 def test_other_lengths_keep_the_trace():
@@ -137,72 +147,3 @@ def test_explain_says_the_form():
     notes = {r.op_type: r.reason for r in report.records}
     assert notes["MatMul"] == f"packed rows, {T} at most"
     assert notes["Softmax"] == f"padded rows, {T} at most"
-
-
-def test_second_derivatives():
-    def run(x):
-        with tf.GradientTape() as outer:
-            outer.watch(x)
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = tf_pfor.vectorized_map(
-                    lambda e: (
-                        tf.nn.softmax(tf.matmul(e[0][: e[1]], e[0][: e[1]], transpose_b=True))
-                        @ e[0][: e[1]]
-                    ),
-                    (x, LENGTHS),
-                )
-                total = tf.reduce_sum(y.flat_values**2)
-            first = tape.gradient(total, x)
-            norm = tf.reduce_sum(first**2)
-        return first, outer.gradient(norm, x)
-
-    def plain(x):
-        with tf.GradientTape() as outer:
-            outer.watch(x)
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                rows = [x[i, : LENGTHS[i]] for i in range(N)]
-                parts = [tf.nn.softmax(tf.matmul(r, r, transpose_b=True)) @ r for r in rows]
-                total = tf.add_n([tf.reduce_sum(p**2) for p in parts])
-            first = tape.gradient(total, x)
-            norm = tf.reduce_sum(first**2)
-        return first, outer.gradient(norm, x)
-
-    for found, wanted in zip(tf.function(run)(X), plain(X)):
-        np.testing.assert_allclose(tf.convert_to_tensor(found), wanted, rtol=1e-9)
-
-
-def by_mapped_and_by_rows(body):
-    """The results of all rows with the gradients of both inputs: mapped, and by a Python loop."""
-    found = []
-    for is_mapped in (True, False):
-        with tf.GradientTape() as tape:
-            tape.watch([X, Y])
-            if is_mapped:
-                flat = tf.reshape(rows_of(X, Y, "dense")(body).flat_values, [-1])
-            else:
-                pairs = [(X[i, : LENGTHS[i]], Y[i, : OTHERS[i]]) for i in range(N)]
-                flat = tf.concat([tf.reshape(body(*p), [-1]) for p in pairs], 0)
-        gradients = tape.gradient(flat, [X, Y], tf.sin(flat))
-        found.append([flat, *map(tf.convert_to_tensor, gradients)])
-    return found
-
-
-def test_zeros_meet_no_quotient_of_the_padding():
-    """The sums of a matrix without rows are zero, and its padding is divided by them."""
-
-    def body(x, y):
-        scores = tf.matmul(x, y, transpose_b=True)
-        return tf.matmul(x, scores / tf.reduce_sum(scores, 0), transpose_a=True)
-
-    for found, wanted in zip(*by_mapped_and_by_rows(body), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("op", [tf.math.xdivy, tf.math.xlogy])
-def test_zeros_of_one_input_have_no_gradient_at_elements_of_the_other(op):
-    """Each element of a row meets the padding of another row: x / 0 has an infinite gradient."""
-    pairs = by_mapped_and_by_rows(lambda x, y: op(x[:, :1], tf.exp(y[:, 0])))
-    for found, wanted in zip(*pairs, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-10)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
+from tests.comparisons import compare_around, compare_rows
+from tests.ways import LOOP
 
 N, T, D = 4, 5, 3
 W = tf.random.stateless_normal([D, D], [3, 1], dtype=tf.float64) / 2.0
@@ -78,50 +79,23 @@ def program(seed):
     return body
 
 
-def flat(result):
-    tensors = [r.flat_values if isinstance(r, tf.RaggedTensor) else r for r in result]
-    return tf.concat([tf.reshape(t, [-1]) for t in tensors], 0)
-
-
-def tamed(x):
-    """Other derivatives for each element, none for numbers so large that rounding shows."""
-    weights = tf.cos(tf.range(tf.cast(tf.size(x), x.dtype)))
-    return tf.where(tf.abs(x) < 1e3, tf.sin(x), 0.0) * weights
-
-
-def check(seed, ks):
+def check(seed):
+    ks = tf.constant(np.random.default_rng(seed).integers(1, T + 1, N), tf.int32)
     body = program(seed)
-    with tf.GradientTape() as tape:
-        tape.watch([X, W, V])
-        found = tf_pfor.vectorized_map(lambda e: body(*e), (X, ks))
-        total = tf.reduce_sum(tamed(flat(found)))
-    gradients = tape.gradient(total, [X, W, V], unconnected_gradients="zero")
-    row = tf.function(body)
-    with tf.GradientTape() as tape:
-        tape.watch([X, W, V])
-        rows = [row(x, k) for x, k in zip(tf.unstack(X), ks)]
-        expected = tf.concat([tf.reshape(r[i], [-1]) for i in range(2) for r in rows], 0)
-        total = tf.reduce_sum(tamed(expected))
-    wanted = tape.gradient(total, [X, W, V], unconnected_gradients="zero")
-    np.testing.assert_allclose(flat(found), expected, rtol=1e-7, atol=1e-9, err_msg=f"seed {seed}")
-    for got, want in zip(gradients, wanted):
-        got, want = (tf.convert_to_tensor(t) for t in (got, want))
-        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7, err_msg=f"seed {seed}")
+    compare_rows(body, X, ks, rtol=1e-7, atol=1e-9, **LOOP)
+    # None for numbers so large that rounding shows.
+    tame = lambda x: tf.where(tf.abs(x) < 1e3, x, 0.0)  # noqa: E731
+    tamed = lambda *row: [tame(part) for part in body(*row)]  # noqa: E731
+    compare_around(tamed, X, ks, by=[W, V], rtol=1e-6, atol=1e-7, **LOOP)
 
 
-def lengths(seed):
-    return tf.constant(np.random.default_rng(seed).integers(1, T + 1, N), tf.int32)
-
-
-@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
 @pytest.mark.parametrize("block", range(4))
 def test_programs(block):
     for seed in range(6 * block, 6 * block + 6):
-        check(seed, lengths(seed))
+        check(seed)
 
 
-@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
 @pytest.mark.parametrize("block", range(50))
 def test_many_programs(block):
     for seed in range(1000 + 20 * block, 1020 + 20 * block):
-        check(seed, lengths(seed))
+        check(seed)

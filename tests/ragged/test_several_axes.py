@@ -1,11 +1,10 @@
 """Rows that differ along several axes: slices, joins, repeats, paddings, and gradients inside."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import assert_rows, compare_rows, gradient_of, strict_map
+from tests.comparisons import gradient_of
+from tests.ways import table_of
 
 N = 4
 IMAGES = tf.random.stateless_normal([N, 7, 6, 3], [1, 2])
@@ -55,7 +54,7 @@ OF_IMAGES = {
     "tiled": lambda x: tf.tile(x, [2, 3, 1]),
     "repeated": lambda x: tf.repeat(x, 2, 1),
     "padded": lambda x: tf.pad(x, [[1, 2], [0, 1], [0, 0]]),
-    "differences": difference,
+    "differences": lambda x: 0.01 * difference(x),
     "gray": tf.image.rgb_to_grayscale,
     "colours": tf.image.rgb_to_hsv,
     "filter gradient": lambda x: gradient(lambda: filtered(x), KERNEL)[0],
@@ -76,56 +75,27 @@ OF_ROWS = {
         lambda: tf.nn.sparse_softmax_cross_entropy_with_logits(y, x), x)[0],
     "parts": lambda x, y: tf.dynamic_partition(x, tf.cast(y % 2, tf.int32), 2)[1],
 }  # fmt: skip
-CASES = [*(("images", k) for k in OF_IMAGES), *(("rows", k) for k in OF_ROWS)]
-NOT_UNDER_XLA = ("repeated", "gray", "pixels", "parts", "its gradient")
-"""Sizes multiplied, places by number, ones of own shape."""
-
-
-def case(kind, name):
-    """The function of a row, and the rows."""
-    if kind == "images":
-        return lambda r: OF_IMAGES[name](r[0][: r[1][0], : r[1][1]]), (IMAGES, SIZES)
-    return (lambda r: OF_ROWS[name](r[0][: r[2]], r[1][: r[2]])), (ROWS, LABELS, LENGTHS)
-
-
-def row(rows, i):
-    return [t[i] for t in rows]
-
-
-def total(found):
-    return tf.add_n([tf.reduce_sum(t * tf.cos(t)) for t in tf.nest.flatten(found)])
-
-
-@pytest.mark.parametrize(("kind", "name"), CASES)
-def test_values(kind, name):
-    body, rows = case(kind, name)
-    assert_rows(strict_map(body, rows), [body(row(rows, i)) for i in range(N)], 1e-3, 1e-4)
-
-
-@pytest.mark.parametrize("jit", [False, True])
-@pytest.mark.parametrize(("kind", "name"), CASES)
-def test_reduced(kind, name, jit):
-    """To a number, with the gradient of a tape around; under XLA too."""
-    body, rows = case(kind, name)
-    if jit and name in NOT_UNDER_XLA:
-        pytest.skip("it has no padded form")
-
-    def run(data, *others):
-        with tf.GradientTape() as tape:
-            tape.watch(data)
-            y = strict_map(lambda r: total(body(r)), (data, *others))
-        return y, tape.gradient(y, data, unconnected_gradients="zero")
-
-    found, of_data = tf.function(run, jit_compile=jit)(*rows)
-    with tf.GradientTape() as tape:
-        tape.watch(rows[0])
-        want = tf.stack([total(body(row(rows, i))) for i in range(N)])
-    np.testing.assert_allclose(found, want, rtol=2e-3, atol=1e-3)
-    of_rows = tape.gradient(want, rows[0], unconnected_gradients="zero")
-    np.testing.assert_allclose(
-        tf.convert_to_tensor(of_data), tf.convert_to_tensor(of_rows), rtol=5e-3, atol=5e-3
-    )
-
+BODIES = {
+    **{
+        f"{name} of images": (lambda x, s, f=f: f(x[: s[0], : s[1]]), (IMAGES, SIZES))
+        for name, f in OF_IMAGES.items()
+    },
+    **{
+        f"{name} of rows": (lambda x, y, k, f=f: f(x[:k], y[:k]), (ROWS, LABELS, LENGTHS))
+        for name, f in OF_ROWS.items()
+    },
+}
+# Sizes are multiplied, places are numbers, or ones have the shape of the row.
+NOT_UNDER_XLA = [
+    "repeated of images", "gray of images", "pixels of images", "parts of rows",
+    "its gradient of rows",
+]  # fmt: skip
+test_table_of_rows = table_of(BODIES, ways=["eager"], tolerance=(1e-3, 1e-4))
+test_table_of_reduced_rows = table_of(
+    BODIES, ways=["function sum", "function sum around", "compiled sum", "compiled sum around"],
+    but={"compiled sum": NOT_UNDER_XLA, "compiled sum around": NOT_UNDER_XLA},
+    tolerance=(2e-3, 1e-3), slopes=(5e-3, 5e-3),
+)  # fmt: skip
 
 SLICES = {
     "inner": lambda m: m[1:, :-1],
@@ -143,15 +113,15 @@ SLICES = {
 }
 
 
-@pytest.mark.parametrize("name", SLICES)
-def test_gradients_of_slices_of_own_matrices(name):
+def slope_of(cut):
+    """The gradient of a slice of a matrix whose size differs."""
+
     def slope(r):
         made = tf.sin(r[:, None]) * r[None]
-        (found,) = gradient(lambda: tf.reduce_sum(tf.sin(3.0 * SLICES[name](made))), made)
+        (found,) = gradient(lambda: tf.reduce_sum(tf.sin(3.0 * cut(made))), made)
         return tf.linalg.matvec(found, r)
 
-    rows = tf.RaggedTensor.from_row_lengths(ROWS[0, 0, :3].numpy().tolist() * 4, [3, 5, 2, 2])
-    compare_rows(slope, rows, rtol=1e-4, atol=1e-5)
+    return slope
 
 
 PRODUCTS = {
@@ -160,41 +130,32 @@ PRODUCTS = {
     "transposed": lambda r: tf.matmul(r[None] @ W[None], W[None], transpose_b=True),
     "shared in front": lambda r: tf.transpose(W)[None] @ tf.transpose(r)[None],
 }
+OF_RAGGED = tf.RaggedTensor.from_row_lengths(ROWS[0, 0, :3].numpy().tolist() * 4, [3, 5, 2, 2])
+test_table_of_slices_and_products = table_of(
+    {
+        **{f"gradient of {name}": (slope_of(cut), OF_RAGGED) for name, cut in SLICES.items()},
+        # TensorFlow's kernel for batches of which one is [1, 1] ends the process.
+        **{
+            f"product, {name}": (
+                lambda r, k, f=f: tf.reduce_sum(f(r[:k]) ** 2), (ROWS, LENGTHS))
+            for name, f in PRODUCTS.items()
+        },
+    },
+    ways=["eager"], tolerance=(1e-4, 1e-5),
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
-def test_products_by_one_matrix(name):
-    """TensorFlow's kernel for batches of which one is [1, 1] ends the process."""
-    total = lambda r, k: tf.reduce_sum(PRODUCTS[name](r[:k]) ** 2)  # noqa: E731
-    compare_rows(total, ROWS, LENGTHS, rtol=1e-4, atol=0)
-
-
-@pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("lengths", [[3, 4, 5, 3], [3, 1, 5, 2], [2, 0, 1, 1]])
-def test_factors_of_matrices_of_different_heights(lengths, full):
-    """QR of matrices with more or fewer rows than columns."""
-
-    def factors(row):
-        return tf.linalg.qr(row[0][: row[1], :3], full_matrices=full)
-
-    def total(q, r):
-        return tf.reduce_sum(tf.sin(q)) + tf.reduce_sum(tf.cos(r) * r)
-
-    has_gradient = not full and 0 not in lengths  # TensorFlow has no others
-    for n in (0, 1, N):
-        rows = (ROWS[:n], tf.constant(lengths[:n], tf.int32))
-        with tf.GradientTape() as tape, tf.GradientTape() as again:
-            if has_gradient:
-                tape.watch(rows[0])
-                again.watch(rows[0])
-            found = tf_pfor.vectorized_map(factors, rows, fallback="error")
-            mine = total(*(t.flat_values for t in found))
-            wanted = [factors(row) for row in zip(*(tf.unstack(t, n) for t in rows))]
-            by_row = tf.add_n([total(*pair) for pair in wanted] or [0.0])
-        for q, r, pair in zip(*found, wanted, strict=True):
-            for got, want in zip((q, r), pair):
-                dense = got.to_tensor() if isinstance(got, tf.RaggedTensor) else got
-                np.testing.assert_allclose(dense, want, rtol=1e-4, atol=1e-5)
-        if has_gradient and n:
-            back = tape.gradient(mine, rows[0])
-            np.testing.assert_allclose(back, again.gradient(by_row, rows[0]), rtol=1e-3, atol=1e-4)
+# QR of matrices with more or fewer rows than columns; TensorFlow has no gradients of others.
+FACTORS = {
+    f"{lengths}, {'full' if full else 'thin'}": (
+        lambda x, k, full=full: tf.linalg.qr(x[:k, :3], full_matrices=full),
+        (ROWS, tf.constant(lengths)))
+    for lengths in ([3, 4, 5, 3], [3, 1, 5, 2], [2, 0, 1, 1])
+    for full in (False, True)
+}  # fmt: skip
+WITH_GRADIENTS = [name for name in FACTORS if "0" not in name and "thin" in name]
+test_table_of_factors = table_of(
+    FACTORS, ways=["eager, few rows", "around", "one row around"],
+    only={"around": WITH_GRADIENTS, "one row around": WITH_GRADIENTS},
+    tolerance=(1e-4, 1e-5), slopes=(1e-3, 1e-4), eager=True,
+)  # fmt: skip

@@ -1,11 +1,9 @@
 """Non-max suppression: the boxes that the kernel chooses in each row, ties and all."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import compare_rows, strict_map
+from tests.ways import errors_of, table_of
 
 RNG = np.random.default_rng(0)
 FIRST = RNG.uniform(0, 1, (6, 25, 2))
@@ -20,14 +18,28 @@ PADDED = {"max_output_size": 12, "iou_threshold": 0.4, "score_threshold": 0.2}
 raw, image = tf.raw_ops, tf.image
 
 
-def compare(body, *elements):
-    compare_rows(body, *elements, rtol=1e-6, atol=0)
-
-
 def _kept(boxes, scores):
     kept = scores > 0.3
     boxes, scores = tf.boolean_mask(boxes, kept), tf.boolean_mask(scores, kept)
     return tf.gather(boxes, image.non_max_suppression(boxes, scores, 9, 0.4))
+
+
+def _masked_apart(boxes, scores):
+    return tf.boolean_mask(boxes, scores > 0.3), tf.boolean_mask(scores, scores > 0.3)
+
+
+def _kept_apart(boxes, scores):
+    boxes, scores = _masked_apart(boxes, scores)
+    return tf.gather(boxes, image.non_max_suppression(boxes, scores, 9, 0.4))
+
+
+def _more_boxes(boxes, scores):
+    boxes, scores = _masked_apart(boxes, scores)
+    return image.non_max_suppression(boxes[:-1], scores, 9, 0.4)
+
+
+def _by_overlaps(overlaps, scores):
+    return image.non_max_suppression_overlaps(overlaps, scores, 9, 0.8, 0.1)
 
 
 CASES = {
@@ -53,75 +65,24 @@ CASES = {
     ),
     "boxes of all": lambda b, s: image.non_max_suppression(BOXES[0], s, 9, 0.4) + 0 * tf.size(b),
     "kept before": _kept,
+    "masked apart": (_kept_apart, (BOXES, SCORES * tf.cast(tf.range(6) > 0, tf.float32)[:, None])),
+    "numbers and limits of the row": (image.non_max_suppression, (BOXES, SCORES, CAPS, LIMITS)),
+    "overlaps": (_by_overlaps, (OVERLAPS, SCORES)),
+    "scores by shared overlaps": (lambda s: _by_overlaps(OVERLAPS[1], s), SCORES),
+    "overlaps by shared scores": (lambda o: _by_overlaps(o, SCORES[1]), OVERLAPS),
 }
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_boxes(name):
-    compare(CASES[name], BOXES, SCORES)
-
-
-def _masked_apart(boxes, scores):
-    return tf.boolean_mask(boxes, scores > 0.3), tf.boolean_mask(scores, scores > 0.3)
-
-
-def test_boxes_and_scores_that_are_masked_apart():
-    def body(boxes, scores):
-        boxes, scores = _masked_apart(boxes, scores)
-        return tf.gather(boxes, image.non_max_suppression(boxes, scores, 9, 0.4))
-
-    compare(body, BOXES, SCORES * tf.cast(tf.range(6) > 0, tf.float32)[:, None])
-
-
-def test_more_boxes_than_scores_are_an_error():
-    def body(row):
-        boxes, scores = _masked_apart(*row)
-        return image.non_max_suppression(boxes[:-1], scores, 9, 0.4)
-
-    with pytest.raises(tf.errors.InvalidArgumentError, match="sizes of two inputs"):
-        strict_map(body, (BOXES, SCORES))
-
-
-def test_numbers_and_limits_of_the_row():
-    compare(lambda b, s, m, t: image.non_max_suppression(b, s, m, t), BOXES, SCORES, CAPS, LIMITS)
-
-
-def test_overlaps():
-    compare(lambda o, s: image.non_max_suppression_overlaps(o, s, 9, 0.8, 0.1), OVERLAPS, SCORES)
-    compare(lambda s: image.non_max_suppression_overlaps(OVERLAPS[1], s, 9, 0.8, 0.1), SCORES)
-    compare(lambda o: image.non_max_suppression_overlaps(o, SCORES[1], 9, 0.8, 0.1), OVERLAPS)
-
-
-def test_under_jit_compile_and_in_a_map_of_a_map():
-    body = CASES["filled up"]
-
-    def run(boxes, scores):
-        return tf_pfor.vectorized_map(lambda row: body(*row), (boxes, scores))
-
-    for found, wanted in zip(tf.function(run, jit_compile=True)(BOXES, SCORES), run(BOXES, SCORES)):
-        np.testing.assert_array_equal(found, wanted)
-    halves = [tf.reshape(x, [2, 3, *x.shape[1:]]) for x in (BOXES, SCORES)]
-    nested = tf_pfor.vectorized_map(lambda rows: run(*rows), tuple(halves))
-    for found, wanted in zip(nested, run(BOXES, SCORES)):
-        np.testing.assert_array_equal(tf.reshape(found, wanted.shape), wanted)
-
-
-def test_no_rows_and_rows_of_unknown_number():
-    @tf.function(
-        input_signature=[tf.TensorSpec([None, 25, 4]), tf.TensorSpec([None, 25])], autograph=False
-    )
-    def run(boxes, scores):
-        return tf_pfor.vectorized_map(lambda row: CASES["third"](*row), (boxes, scores))
-
-    assert run(BOXES[:0], SCORES[:0]).shape == [0, None]
-    found = run(BOXES, SCORES)
-    for i in range(6):
-        np.testing.assert_array_equal(found[i], CASES["third"](BOXES[i], SCORES[i]))
-
-
-def test_negative_scores_are_not_suppressed_softly():
-    with pytest.raises(tf.errors.InvalidArgumentError, match="must not be negative"):
-        tf_pfor.vectorized_map(
-            lambda row: image.non_max_suppression_with_scores(*row, 9, soft_nms_sigma=0.5),
-            (BOXES, SCORES - 1.0),
-        )
+test_table_of_boxes = table_of(
+    CASES, BOXES, SCORES, ways=["eager", "compiled", "two maps", "unknown n, few rows"],
+    only={
+        "compiled": ["filled up"],
+        "two maps": ["filled up"],
+        "unknown n, few rows": ["third"],
+    },
+    tolerance=(1e-6, 0.0),
+)  # fmt: skip
+test_errors = errors_of({
+    "more boxes than scores": (_more_boxes, (BOXES, SCORES), "sizes of two inputs"),
+    "negative scores": (
+        lambda b, s: image.non_max_suppression_with_scores(b, s, 9, soft_nms_sigma=0.5),
+        (BOXES, SCORES - 1.0), "must not be negative"),
+})  # fmt: skip

@@ -1,16 +1,13 @@
 """Text that splits, tables and preprocessing layers, one example at a time: as a loop over rows."""
 
-import warnings
-
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import compare_around, strict_map
+from tests.comparisons import strict_map
+from tests.ways import LOOP, errors_of, map_of, place, table_of
 
-N = 5
 TEXTS = tf.constant(["a b C", "hello", "", " a b, hello a  b", "b"])
 WORDS = ["a", "b", "hello"]
 L = keras.layers
@@ -53,9 +50,8 @@ HASHING = L.Hashing(num_bins=3)
 
 OF_TEXTS = {
     "bag": lambda s: tf.reduce_sum(tf.gather(EMBEDDINGS, ids(s)), 0),
-    "bag of means": lambda s: tf.math.divide_no_nan(
-        tf.reduce_sum(tf.gather(EMBEDDINGS, ids(s)), 0), tf.cast(tf.size(ids(s)), tf.float32)
-    ),
+    "bag of means": lambda s: tf.math.divide_no_nan(tf.reduce_sum(tf.gather(EMBEDDINGS, ids(s)), 0),
+        tf.cast(tf.size(ids(s)), tf.float32)),
     "begin and end": lambda s: tf.concat([["<s>"], split(s), ["</s>"]], 0),
     "bytes": strings.bytes_split,
     "compared": lambda s: tf.reduce_sum(tf.cast(tf.equal(split(s), "a"), tf.int32)),
@@ -70,9 +66,8 @@ OF_TEXTS = {
     "in a table of vectors": lambda s: VECTORS.lookup(split(s)),
     "in a dense table": lambda s: DENSE.lookup(split(s)),
     "joined again": lambda s: strings.reduce_join(split(s), separator="-"),
-    "joined by parity": lambda s: strings.unsorted_segment_join(
-        split(s), tf.range(tf.size(split(s))) % 2, 2, "-"
-    ),
+    "joined by parity": lambda s: strings.unsorted_segment_join(split(s),
+        tf.range(tf.size(split(s))) % 2, 2, "-"),
     "last": lambda s: split(s + " x")[-1],
     "lengths": lambda s: strings.length(split(s)),
     "longest": lambda s: tf.reduce_max(strings.length(split(s + " x"))),
@@ -105,15 +100,14 @@ CHARACTERS = tf.constant(["äb", "", "日本語 x", "a", "zz"])
 OF_CHARACTERS = {
     "decoded": lambda s: strings.unicode_decode(s, "UTF-8"),
     "decoded, with offsets": lambda s: strings.unicode_decode_with_offsets(s, "UTF-8"),
-    "encoded again": lambda s: strings.unicode_encode(
-        strings.unicode_decode(s, "UTF-8") + 1, "UTF-8"
-    ),
+    "encoded again": lambda s: strings.unicode_encode(strings.unicode_decode(s, "UTF-8") + 1,
+        "UTF-8"),
     "pairs": lambda s: strings.ngrams(strings.unicode_split(s, "UTF-8"), 2, separator=""),
     "scripts": lambda s: strings.unicode_script(strings.unicode_decode(s, "UTF-8")),
     "split": lambda s: strings.unicode_split(s, "UTF-8"),
     "split, with offsets": lambda s: strings.unicode_split_with_offsets(s, "UTF-8"),
     "transcoded": lambda s: strings.unicode_transcode(s, "UTF-8", "UTF-16-BE"),
-}
+}  # fmt: skip
 
 PAIRS = tf.constant([["a b", "c"], ["", "d e f"], ["x", "y"], ["", ""], ["q  r", "hello"]])
 OF_PAIRS = {
@@ -135,105 +129,101 @@ OF_MANY = {
     "bag": lambda v: tf.reduce_sum(tf.gather(EMBEDDINGS, TABLE.lookup(v) + 1), 0),
     "in buckets": lambda v: BUCKETS.lookup(v),
     "in a mutable table": lambda v: MUTABLE.lookup(v),
-    "joined in two lines": lambda v: strings.reduce_join(
-        tf.stack([v, strings.upper(v)]), axis=1, separator="-"
-    ),
+    "joined in two lines": lambda v: strings.reduce_join(tf.stack([v, strings.upper(v)]), axis=1,
+        separator="-"),
     "joined in pairs": lambda v: strings.reduce_join(tf.stack([v, strings.upper(v)], 1), axis=1),
-    "joined in two lines, as columns": lambda v: strings.reduce_join(
-        tf.reshape(tf.stack([v, strings.upper(v)]), [2, -1, 1]), axis=1
-    ),
+    "joined in two lines, as columns": lambda v: strings.reduce_join(tf.reshape(tf.stack([v,
+        strings.upper(v)]), [2, -1, 1]), axis=1),
     "lookup layer": lambda v: LOOKUPS["int"](v),
     "upper": strings.upper,
+}  # fmt: skip
+
+
+def branch(s):
+    words = split(s)
+    return tf.cond(tf.size(words) > 1, lambda: strings.length(words[1]), lambda: tf.constant(-1))
+
+
+def loop(s):
+    words, total = split(s), tf.constant("")
+    for k in tf.range(tf.size(words)):
+        total = strings.join([words[k], total])
+    return total
+
+
+GROUPS = {
+    "texts": (OF_TEXTS, TEXTS),
+    "characters": (OF_CHARACTERS, CHARACTERS),
+    "pairs": (OF_PAIRS, PAIRS),
+    "many": (OF_MANY, MANY),
+    "tokens": (OF_MANY, TOKENS),
 }
 CASES = {
-    **{("texts", k): (f, TEXTS) for k, f in OF_TEXTS.items()},
-    **{("characters", k): (f, CHARACTERS) for k, f in OF_CHARACTERS.items()},
-    **{("pairs", k): (f, PAIRS) for k, f in OF_PAIRS.items()},
-    **{("many", k): (f, MANY) for k, f in OF_MANY.items()},
-    **{("tokens", k): (f, TOKENS) for k, f in OF_MANY.items()},
+    f"{group}: {name}": (body, rows)
+    for group, (bodies, rows) in GROUPS.items()
+    for name, body in bodies.items()
 }
-
-
-def in_a_data_set(fn, rows):
-    (found,) = tf.data.Dataset.from_tensor_slices(rows).batch(N).map(lambda x: mapped(fn, x))
-    return found
-
-
-def mapped(fn, rows):
-    return tf_pfor.vectorized_map(fn, rows)
-
-
-def unknown(fn, rows):
-    if isinstance(rows, tf.RaggedTensor):
-        spec = tf.RaggedTensorSpec([None, None], tf.string)
-    else:
-        spec = tf.TensorSpec([None] * rows.shape.rank, tf.string)
-    return tf.function(lambda x: mapped(fn, x), input_signature=[spec])(rows)
-
-
-SITES = {
-    "eager": mapped,
-    "data": in_a_data_set,
-    "fixed": lambda fn, rows: tf.function(lambda x: mapped(fn, x))(rows),
-    "unknown": unknown,
-    "one row": lambda fn, rows: mapped(fn, rows[2:3]),
-    "no rows": lambda fn, rows: mapped(fn, rows[:0]),
-    "no rows, unknown": lambda fn, rows: unknown(fn, rows[:0]),
-}
-
-
-def as_list(x):
-    made = x.to_list() if isinstance(x, tf.RaggedTensor) else x.numpy()
-    return made.tolist() if isinstance(made, (np.ndarray, np.generic)) else made
-
-
-def assert_rows(found, fn, rows):
-    """``found`` is what a loop over ``rows`` makes, also in its nesting and dtypes."""
-    n = int(tf.shape(rows)[0])
-    expected = [tf.nest.flatten(fn(rows[i])) for i in range(n)]
-    for k, part in enumerate(tf.nest.flatten(found)):
-        assert int(tf.shape(part)[0]) == n
-        assert all(row[k].dtype == part.dtype for row in expected)
-        assert_same(as_list(part), [as_list(row[k]) for row in expected])
-
-
-def assert_same(found, expected):
-    """Nested lists with the same elements; floats up to rounding."""
-    assert isinstance(found, list) == isinstance(expected, list)
-    if isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=1e-5)
-    elif not isinstance(expected, list):
-        assert found == expected
-    else:
-        assert len(found) == len(expected)
-        for a, b in zip(found, expected):
-            assert_same(a, b)
-
-
-# Every body at two sites, one of which is an eager call; some everywhere.
+# Every body in two ways, one of which is an eager call; some in all.
 EVERYWHERE = [
-    ("texts", "bag"), ("texts", "ids"), ("texts", "split"), ("texts", "texts, ids"),
-    ("texts", "texts, count"), ("characters", "decoded"), ("texts", "ngrams"), ("pairs", "tensor"),
-    ("many", "split"), ("tokens", "in buckets"), ("texts", "joined again"),
-    ("texts", "texts of length 4"),
+    "texts: bag", "texts: ids", "texts: split", "texts: texts, ids", "texts: texts, count",
+    "characters: decoded", "texts: ngrams", "pairs: tensor", "many: split", "tokens: in buckets",
+    "texts: joined again", "texts: texts of length 4",
 ]  # fmt: skip
-OTHERS = [s for s in SITES if s != "eager"]
-RUNS = [
-    (*case, site)
-    for i, case in enumerate(CASES)
-    for site in (SITES if case in EVERYWHERE else ("eager", OTHERS[i % len(OTHERS)]))
+OTHER_WAYS = [
+    "dataset",
+    "function",
+    "unknown sizes",
+    "one row",
+    "no rows",
+    "unknown sizes, no rows",
 ]
+test_table_of_texts = table_of(
+    CASES, ways=["eager", *OTHER_WAYS, "two maps"],
+    only={
+        **{way: [*EVERYWHERE, *list(CASES)[i::6]] for i, way in enumerate(OTHER_WAYS)},
+        "two maps": ["texts: bag", "texts: number", "texts: texts, count", "texts: joined again",
+                     "texts: texts of length 4"],
+    },
+    looped=["two maps"],
+)  # fmt: skip
+TWO = tf.constant([[["a b", "c d e"], ["", "x y"]], [["q", "r s t u"], ["w w", ""]]])
+OF_VECTORS = {
+    "number": lambda v: tf.size(split(v).values),
+    "dense": lambda v: split(v).to_tensor("", shape=[2, 4]),
+    "lengths": lambda v: split(v).row_lengths(),
+    "joined": lambda v: strings.reduce_join(split(v).values, separator="-"),
+    "each joined": lambda v: strings.reduce_join(split(v), axis=1, separator="-"),
+}
 
 
-@pytest.mark.parametrize(("group", "name", "site"), RUNS)
-def test_values(group, name, site):
-    fn, rows = CASES[group, name]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", tf_pfor.FallbackWarning)
-        found = SITES[site](fn, rows)
-    count = {"one row": slice(2, 3), "no rows": slice(0), "no rows, unknown": slice(0)}
-    assert_rows(found, fn, rows[count.get(site, slice(N))])
+def prefixes(texts, length):
+    """The map around knows how long they are."""
+    each = tf.stack([texts, strings.upper(texts)])
+    return strict_map(lambda row: strings.reduce_join(row[:length], separator=","), each)
 
+
+PREFIXES = (tf.constant([["a", "b", "c"], ["d", "", "f"]] * 2), tf.constant([2, 3, 0, 1]))
+# The number of texts is known: the inner map is one map over pairs where it would loop.
+test_table_of_maps = table_of(
+    {
+        "prefixes": (prefixes, PREFIXES),
+        **{k: (lambda rows, f=f: strict_map(f, rows), TWO) for k, f in OF_VECTORS.items()},
+    },
+    ways=["eager"],
+)  # fmt: skip
+test_table_of_other_texts = table_of(
+    {
+        "branch": branch,
+        "loop": loop,
+        "embedded": lambda s: tf.reduce_sum(tf.gather(EMBEDDINGS, ids(s)) ** 2),
+        "of one length": (lambda s: TABLE.lookup(split(s)), tf.constant(["a b", "b c"])),
+        "sums of each of two": (lambda v: tf.reduce_sum(strings.length(split(v)), 1), PAIRS),
+    },
+    TEXTS, ways=["eager", "function", "no rows", "around"],
+    only={"around": ["embedded"], "function": ["sums of each of two"],
+          "no rows": ["sums of each of two"]},
+    by=(EMBEDDINGS,),
+)  # fmt: skip
 
 NUMBERS = tf.constant([[1, 2, 0], [0, 3, 3], [3, 1, 9], [2, 1, 1]])
 X = tf.random.stateless_normal([4, 3], [3, 4])
@@ -241,63 +231,44 @@ NORMALIZATION = L.Normalization(mean=1.0, variance=2.0)
 NORMALIZATION.build([None, 3])
 SALTED = L.Hashing(num_bins=3, salt=[1, 2])
 LAYERS = {
-    **{
-        f"IntegerLookup, {mode}": (L.IntegerLookup(vocabulary=[1, 2, 3], output_mode=mode), NUMBERS)
-        for mode in MODES
-    },
+    **{f"IntegerLookup, {mode}": (L.IntegerLookup(vocabulary=[1, 2, 3], output_mode=mode), NUMBERS)
+        for mode in MODES},
     **{f"StringLookup, {m}": (layer, tf.as_string(NUMBERS)) for m, layer in LOOKUPS.items()},
-    **{
-        f"Discretization, {mode}": (
-            L.Discretization(bin_boundaries=[0.0, 1.0], output_mode=mode), X)
-        for mode in MODES
-    },
-    **{
-        f"CategoryEncoding, {mode}": (
-            L.CategoryEncoding(num_tokens=10, output_mode=mode), NUMBERS)
-        for mode in MODES[1:]
-    },
+    **{f"Discretization, {mode}": (L.Discretization(bin_boundaries=[0.0, 1.0], output_mode=mode), X)
+        for mode in MODES},
+    **{f"CategoryEncoding, {mode}": (L.CategoryEncoding(num_tokens=10, output_mode=mode), NUMBERS)
+        for mode in MODES[1:]},
     "Hashing": (HASHING, NUMBERS),
     "Hashing of texts, salted": (SALTED, tf.as_string(NUMBERS)),
     "IntegerLookup of one": (L.IntegerLookup(vocabulary=[1, 2, 3]), NUMBERS[:, 0]),
     "Normalization": (NORMALIZATION, X),
     "StringLookup, inverted": (L.StringLookup(vocabulary=WORDS, invert=True), NUMBERS),
 }  # fmt: skip
+# In a data set, and eagerly: nothing may loop.
+test_table_of_layers = table_of(LAYERS, ways=["eager", "dataset"])
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_layers(name):
-    """In a data set, and eagerly: nothing may loop."""
-    layer, rows = LAYERS[name]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", tf_pfor.FallbackWarning)
-        assert_rows(mapped(lambda x: layer(x), rows), layer, rows)
-        assert_rows(in_a_data_set(lambda x: layer(x), rows), layer, rows)
-
-
-def new_table():
-    return tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
-
-
-@pytest.mark.parametrize("site", ["eager", "unknown", "no rows"])
-def test_inserts_of_tokens(site):
+@pytest.mark.parametrize("way", ["eager", "unknown sizes", "no rows"])
+def test_inserts_of_tokens(way):
     """In the order of the rows: of equal keys the last one stays."""
+    tables = []
+    for is_mapped in (True, False):
+        table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
 
-    def body(v):
-        table.insert(v, tf.range(tf.size(v, tf.int64)))
-        return tf.size(v)
+        def insert(v, table=table):
+            table.insert(v, tf.range(tf.size(v, tf.int64)))
+            return tf.size(v)
 
-    def remove(v):
-        table.remove(v[:1])
-        return tf.size(v)
+        def remove(v, table=table):
+            table.remove(v[:1])
+            return tf.size(v)
 
-    rows, tables = TOKENS[:0] if site == "no rows" else TOKENS, []
-    for run in (SITES[site], lambda fn, rows: [fn(TOKENS[i]) for i in range(int(rows.nrows()))]):
-        table = new_table()
-        run(body, rows)
-        inserted = table.export()
-        run(remove, rows)
-        exports = (inserted, table.export())
-        tables.append([dict(zip(k.numpy(), v.numpy())) for k, v in exports])
+        rows, exports = TOKENS[:0] if way == "no rows" else TOKENS, []
+        for body in (insert, remove):
+            run = place(way, map_of(way, body, {}), (rows,), ())
+            run(rows) if is_mapped else [body(rows[i]) for i in range(int(rows.nrows()))]
+            exports.append(dict(zip(*(x.numpy() for x in table.export()))))
+        tables.append(exports)
     assert tables[0] == tables[1]
 
 
@@ -312,64 +283,46 @@ WRONG = {
     )[0],
     "a segment too far": lambda v: strings.unsorted_segment_join(v, tf.range(tf.size(v)), 2),
 }  # fmt: skip
+THREE_AND_ONE = tf.ragged.constant([["a", "b", "c"], ["hello"]])
+test_what_a_row_refuses_is_an_error = errors_of(WRONG, THREE_AND_ONE, match=r"test_text.py:\d+")
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_a_row_refuses_is_an_error(name):
-    rows = tf.ragged.constant([["a", "b", "c"], ["hello"]])
+def test_what_the_map_refuses_a_row_refuses(name):
     with pytest.raises(tf.errors.InvalidArgumentError):
-        WRONG[name](rows[0])
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_text.py:\d+"):
-        strict_map(WRONG[name], rows)
+        WRONG[name](THREE_AND_ONE[0])
 
 
-@pytest.mark.parametrize("site", ["eager", "fixed", "no rows"])
-def test_sums_over_the_words_of_each_of_two_texts(site):
-    def body(v):
-        return tf.reduce_sum(strings.length(split(v)), 1)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", tf_pfor.FallbackWarning)
-        assert_rows(SITES[site](body, PAIRS), body, PAIRS[:0] if site == "no rows" else PAIRS)
+def claimed(made, shape):
+    made.set_shape(shape)
+    return made
 
 
-@pytest.mark.parametrize("site", ["eager", "unknown", "no rows"])
-def test_a_shape_that_set_shape_claims_is_checked(site):
-    def numbers(s):
-        found = strings.to_number(split(s, "-"))
-        found.set_shape([3])
-        return found
-
-    days = tf.constant(["2020-01-02", "2021-10-12"])
-    found = SITES[site](numbers, days)
-    assert isinstance(found, tf.Tensor)
-    expected = [] if site == "no rows" else [[2020.0, 1.0, 2.0], [2021.0, 10.0, 12.0]]
-    assert found.numpy().tolist() == expected
-    assert found.shape == [len(expected), 3]
-    if site != "no rows":
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"body says(.|\n)*test_text.py"):
-            SITES[site](numbers, tf.constant(["2020-01-02", "2021-10"]))
-
-
-@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
-@pytest.mark.parametrize("site", ["eager", "unknown"])
-def test_a_shape_that_set_shape_claims_is_checked_by_a_loop(site):
-    """By the loop, which names the line; the kernel that runs rows would name itself."""
-
-    def body(s):
-        made = tf.io.decode_raw(s, tf.uint8)
-        made.set_shape([2])
-        return made
-
-    found = SITES[site](body, tf.constant(["ab", "cd"]))
-    assert found.numpy().tolist() == [[97, 98], [99, 100]]
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"DecodeRaw(.|\n)*test_text"):
-        SITES[site](body, tf.constant(["ab", "cde"]))
+# A loop names the line as well; the kernel that runs rows would name itself.
+CLAIMS = {
+    "numbers": (
+        lambda s: claimed(strings.to_number(split(s, "-")), [3]),
+        tf.constant(["2020-01-02", "2021-10-12"])),
+    "bytes": (lambda s: claimed(tf.io.decode_raw(s, tf.uint8), [2]), tf.constant(["ab", "cd"])),
+}  # fmt: skip
+FALSE_CLAIMS = {
+    "numbers": (
+        CLAIMS["numbers"][0], tf.constant(["2020-01-02", "2021-10"]),
+        r"body says(.|\n)*test_text.py"),
+    "bytes": (CLAIMS["bytes"][0], tf.constant(["ab", "cde"]), r"DecodeRaw(.|\n)*test_text"),
+}  # fmt: skip
+test_table_of_claimed_shapes = table_of(
+    CLAIMS, ways=["eager", "unknown sizes", "no rows"],
+    looped={way: ["bytes"] for way in ("eager", "unknown sizes", "no rows")},
+)  # fmt: skip
+test_false_claims = errors_of(FALSE_CLAIMS, **LOOP)
+test_false_claims_of_unknown_sizes = errors_of(FALSE_CLAIMS, way="unknown sizes", **LOOP)
 
 
-def test_texts_of_one_length_are_a_result():
-    found = mapped(lambda s: TABLE.lookup(split(s)), tf.constant(["a b", "b c"]))
-    assert found.numpy().tolist() == [[1, 2], [2, -1]]
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_claimed_shape_makes_a_result_dense(name):
+    body, rows = CLAIMS[name]
+    assert isinstance(tf_pfor.vectorized_map(body, rows, warn=False), tf.Tensor)
 
 
 @pytest.mark.parametrize("name", ["ids", "lengths", "split"])
@@ -379,78 +332,3 @@ def test_results_of_different_lengths_are_not_dense(name):
     assert "differs between iterations" in str(caught.value)
     assert "test_text.py" in str(caught.value)
     assert "Mismatch" not in str(caught.value)
-
-
-def test_gradients_of_embeddings():
-    """Through the words of each text, to the table that all share."""
-
-    def loss(s):
-        return tf.reduce_sum(tf.gather(EMBEDDINGS, ids(s)) ** 2)
-
-    compare_around(loss, TEXTS, by=[EMBEDDINGS], rtol=1e-5, atol=1e-12)
-
-
-@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
-@pytest.mark.parametrize(
-    "name", ["bag", "number", "texts, count", "joined again", "texts of length 4"]
-)
-def test_in_a_map_of_a_map(name):
-    fn = OF_TEXTS[name]
-    rows = tf.reshape(TEXTS[:4], [2, 2])
-    found = tf_pfor.vectorized_map(lambda r: tf_pfor.vectorized_map(fn, r), rows)
-    for i in range(2):
-        assert_rows(found[i], fn, rows[i])
-
-
-OF_VECTORS = {
-    "number": lambda v: tf.size(tf.strings.split(v).values),
-    "dense": lambda v: tf.strings.split(v).to_tensor("", shape=[2, 4]),
-    "lengths": lambda v: tf.strings.split(v).row_lengths(),
-    "joined": lambda v: tf.strings.reduce_join(tf.strings.split(v).values, separator="-"),
-    "each joined": lambda v: tf.strings.reduce_join(tf.strings.split(v), axis=1, separator="-"),
-}
-
-
-@pytest.mark.parametrize("name", OF_VECTORS)
-def test_a_vector_of_texts_in_a_map_of_a_map(name):
-    """The number of texts is known: the inner map is one map over pairs where it would loop."""
-    body = OF_VECTORS[name]
-    texts = tf.constant([[["a b", "c d e"], ["", "x y"]], [["q", "r s t u"], ["w w", ""]]])
-
-    found = strict_map(lambda rows: strict_map(body, rows), texts)
-    for i in range(2):
-        for k in range(2):
-            np.testing.assert_array_equal(found[i, k], body(texts[i, k]))
-
-
-def test_prefixes_joined_in_a_map_of_a_map():
-    """The map around knows how long they are."""
-
-    def body(texts, length):
-        each = tf.stack([texts, strings.upper(texts)])
-        return strict_map(lambda row: strings.reduce_join(row[:length], separator=","), each)
-
-    texts, lengths = tf.constant([["a", "b", "c"], ["d", "", "f"]] * 2), tf.constant([2, 3, 0, 1])
-    found = strict_map(lambda row: body(*row), (texts, lengths))
-    for got, *row in zip(found, texts, lengths, strict=True):
-        np.testing.assert_array_equal(got, body(*row))
-
-
-@pytest.mark.parametrize("where", ["branch", "loop"])
-def test_in_control_flow(where):
-    def branch(s):
-        words = split(s)
-        return tf.cond(
-            tf.size(words) > 1, lambda: strings.length(words[1]), lambda: tf.constant(-1)
-        )
-
-    def loop(s):
-        words, total = split(s), tf.constant("")
-        for k in tf.range(tf.size(words)):
-            total = strings.join([words[k], total])
-        return total
-
-    body = {"branch": branch, "loop": tf.autograph.to_graph(loop)}[where]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", tf_pfor.FallbackWarning)
-        assert_rows(mapped(body, TEXTS), body, TEXTS)

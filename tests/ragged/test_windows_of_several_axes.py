@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
+from tests.comparisons import mapped, rows_of
+from tests.ways import table_of
 
 RNG = np.random.default_rng(0)
 IMAGES = tf.constant(RNG.normal(size=[6, 7, 5, 3]), tf.float32)
-BOXES = tf.constant(
-    [[0, 0, 7, 5], [2, 1, 3, 4], [6, 4, 1, 1], [3, 2, 0, 3], [1, 3, 4, 0], [5, 0, 9, 9]]
-)
+NUMBERS = [[0, 0, 7, 5], [2, 1, 3, 4], [6, 4, 1, 1], [3, 2, 0, 3], [1, 3, 4, 0], [5, 0, 9, 9]]
+BOXES = tuple(tf.constant(column) for column in zip(*NUMBERS))
 ONE = IMAGES[0]
 
 CROPS = {
@@ -28,39 +28,27 @@ CROPS = {
 }
 
 
-def mapped(fn, **options):
-    def one(row):
-        x, box = row
-        return fn(x, *tf.unstack(box))
-
-    return lambda x: tf_pfor.vectorized_map(
-        one, (x, BOXES), fallback_to_while_loop=False, **options
-    )
-
-
-def looped(fn):
-    return lambda x: [fn(x[i], *tf.unstack(BOXES[i])) for i in range(len(BOXES))]
-
-
 @pytest.mark.parametrize("name", CROPS)
 def test_values_and_sizes(name):
-    fn = CROPS[name]
-    wanted = looped(fn)(IMAGES)
-    shapes = mapped(lambda *a: tf.shape(fn(*a)))(IMAGES)
+    crop = CROPS[name]
+    wanted = rows_of(crop, IMAGES, *BOXES)
+    shapes = mapped(lambda *row: tf.shape(crop(*row)), IMAGES, *BOXES)
     assert shapes.numpy().tolist() == [w.shape.as_list() for w in wanted]
-    found = mapped(fn)(IMAGES)
-    padded = mapped(fn, out_shapes="padded")(IMAGES)
-    for i, want in enumerate(wanted):
-        if want.shape.num_elements():
-            row = found[i]
-            row = row.to_tensor() if isinstance(row, tf.RaggedTensor) else row
-            np.testing.assert_array_equal(row, want)
-        here = padded[i].numpy()
+    padded = mapped(crop, IMAGES, *BOXES, out_shapes="padded")
+    for here, want in zip(padded.numpy(), wanted):
         inside = tuple(slice(0, k) for k in want.shape)
         np.testing.assert_array_equal(here[inside], want)
         here[inside] = 0
         assert not here.any()
 
+
+def of_box(x, y0, x0, h, w):
+    """The batch, whose size of one the op itself puts in front, is known to be one."""
+    return tf.image.crop_to_bounding_box(x, tf.minimum(y0, 7 - h), 1, h, 3)
+
+
+THREE = (IMAGES[:3], *(column[:3] for column in BOXES))
+test_table_of_crops = table_of({**CROPS, "box": (of_box, THREE)}, IMAGES, *BOXES, ways=["eager"])
 
 REDUCED = {
     "sum": lambda x: tf.reduce_sum(x, [0, 1]),
@@ -72,64 +60,20 @@ REDUCED = {
     "standardized": lambda x: tf.reduce_sum((x - tf.reduce_mean(x, [0, 1])) ** 2, [0, 1]),
     "first axis": lambda x: tf.reduce_sum(tf.reduce_sum(x, 0) ** 2, 0),
 }
+REDUCED_CROPS = {
+    f"{name}, {crop}": lambda *row, f=f, crop=crop: f(CROPS[crop](*row))
+    for name, f in REDUCED.items()
+    for crop in ("both axes", "one from the front", "with strides")
+}
+UNKNOWN = "unknown sizes, few rows"
+test_table_of_reduced_crops = table_of(
+    REDUCED_CROPS, IMAGES, *BOXES, ways=["eager", "around", "twice around", UNKNOWN],
+    only={UNKNOWN: ["standardized, both axes"]}, looped=[UNKNOWN],
+    specs=(tf.TensorSpec([None, None, None, 3]), *[tf.TensorSpec([None], tf.int32)] * 4),
+    tolerance=(1e-4, 1e-5), slopes=(2e-4, 1e-4),
+)  # fmt: skip
 
-
-@pytest.mark.parametrize("crop", ["both axes", "one from the front", "with strides"])
-@pytest.mark.parametrize("name", REDUCED)
-def test_reduced_with_gradients(name, crop):
-    def fn(*args):
-        return REDUCED[name](CROPS[crop](*args))
-
-    totals = []
-    for run in (mapped(fn), lambda x: tf.stack(looped(fn)(x))):
-        with tf.GradientTape() as outer:
-            outer.watch(IMAGES)
-            with tf.GradientTape() as tape:
-                tape.watch(IMAGES)
-                found = run(IMAGES)
-                total = tf.reduce_sum(tf.where(tf.math.is_finite(found), found, 0.0) ** 2)
-            first = tf.convert_to_tensor(tape.gradient(total, IMAGES))
-            again = tf.reduce_sum(tf.where(tf.math.is_finite(first), first, 0.0) ** 2)
-        second = tf.convert_to_tensor(outer.gradient(again, IMAGES))
-        totals.append((found, first, second))
-    for got, want in zip(*totals):
-        assert got.shape == want.shape
-        np.testing.assert_allclose(got, want, rtol=2e-4, atol=1e-4)
-
-
-def test_unknown_sizes_and_no_rows():
-    fn = CROPS["both axes"]
-    specs = [tf.TensorSpec([None, None, None, 3]), tf.TensorSpec([None, 4], tf.int32)]
-
-    @tf.function(input_signature=specs)
-    def run(x, boxes):
-        return tf_pfor.vectorized_map(
-            lambda r: REDUCED["standardized"](fn(r[0], *tf.unstack(r[1]))), (x, boxes)
-        )
-
-    wanted = [REDUCED["standardized"](fn(IMAGES[i], *tf.unstack(BOXES[i]))) for i in range(6)]
-    np.testing.assert_allclose(run(IMAGES, BOXES), tf.stack(wanted), rtol=1e-4, atol=1e-5)
-    assert run(IMAGES[:0], BOXES[:0]).shape == [0, 3]
-
-
-def test_crops_of_a_height_of_the_row():
-    """The batch, whose size of one the op itself puts in front, is known to be one."""
-
-    def body(x, y0, x0, h, w):
-        del x0, w
-        return tf.image.crop_to_bounding_box(x, tf.minimum(y0, 7 - h), 1, h, 3)
-
-    boxes = tf.constant([[0, 0, 7, 5], [2, 1, 3, 4], [6, 4, 1, 1]])
-    found = tf_pfor.vectorized_map(
-        lambda e: body(e[0], *tf.unstack(e[1])), (IMAGES[:3], boxes), fallback="error"
-    )
-    for row, x, box in zip(found, IMAGES, boxes):
-        np.testing.assert_array_equal(row, body(x, *tf.unstack(box)))
-
-
-# ---------------------------------------------------------------------------
 # Gradients in the body of slices that cut rows and do other things as well
-# ---------------------------------------------------------------------------
 
 ROWS = tf.random.stateless_normal([4, 6, 5, 3], [1, 2])
 B, K = tf.constant([1, 0, 2, 4]), tf.constant([3, 6, 1, 0])
@@ -144,28 +88,7 @@ SLICES = {
     "backwards": lambda x, b, k: x[::-1, :k],
     "a new axis": lambda x, b, k: x[None, :k],
 }
-SPECS = {
-    "known": [None, 6, 5, 3],
-    "unknown": [None, None, None, None],
-}
-
-
-@pytest.mark.parametrize("jit", [False, True])
-@pytest.mark.parametrize("sizes", SPECS)
-@pytest.mark.parametrize("name", SLICES)
-def test_gradients_inside_of_slices_that_do_more(name, sizes, jit):
-    def gradient(row):
-        with tf.GradientTape() as tape:
-            tape.watch(row[0])
-            total = tf.reduce_sum(tf.sin(SLICES[name](*row)))
-        return tape.gradient(total, row[0])
-
-    numbers = tf.TensorSpec([None], tf.int32)
-
-    @tf.function(input_signature=[tf.TensorSpec(SPECS[sizes]), numbers, numbers])
-    def run(*rows):
-        return tf_pfor.vmap(gradient, jit_compile=jit, fallback="error")(rows)
-
-    wanted = tf.stack([gradient(row) for row in zip(*map(tf.unstack, (ROWS, B, K)))])
-    np.testing.assert_allclose(run(ROWS, B, K), wanted, rtol=1e-5, atol=1e-6)
-    assert run(ROWS[:0], B[:0], K[:0]).shape == [0, 6, 5, 3]
+SIZES = [f"{place}unknown {size}" for place in ("", "compiled, ") for size in ("n", "sizes")]
+test_table_of_slices = table_of(
+    SLICES, ROWS, B, K, ways=[f"{way}, few rows, inside" for way in SIZES]
+)

@@ -1,11 +1,11 @@
 """Sparse matrices in compressed rows (CSR), one for each row: what people do with them."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of, mapped
+from tests.comparisons import gradient_of
+from tests.ways import errors_of, table_of
 
 raw = tf.raw_ops
 F = tf.float32
@@ -78,119 +78,74 @@ USES = {
     "transposed": _transposed,
     "two_steps": _two_steps,
 }
-each_use = pytest.mark.parametrize("use", list(USES.values()), ids=list(USES))
 
 
-def _check(found, use, *elems, tolerance=1e-4):
-    rows = [tf.nest.flatten(use(*map(tf.constant, row))) for row in zip(*elems)]
-    found = tf.nest.flatten(found)
-    for i, value in enumerate(found):
-        if rows:
-            expected = np.stack([row[i] for row in rows])
-            np.testing.assert_allclose(value, expected, tolerance, tolerance)
-        else:
-            assert value.shape[0] == 0
+@tf.function  # TensorFlow asks for shapes that an eager matrix does not have
+def _of_sparse_product(graph, nodes):
+    """The gradient of a product of sparse matrices gathers from rows of different sizes."""
+
+    def loss():
+        right = _csr(tf.linalg.matmul(nodes, nodes, transpose_b=True))
+        made = raw.SparseMatrixSparseMatMul(a=_csr(graph), b=right, type=F)
+        return tf.reduce_sum(tf.sin(_dense(made)))
+
+    return tf.ensure_shape(gradient_of(loss, graph), [5, 5])
 
 
-@each_use
-@pytest.mark.parametrize("n", [0, 1, 4])
-def test_uses(use, n):
-    elems = tf.constant(GRAPHS[:n]), tf.constant(NODES[:n])
-    _check(mapped(use, *elems), use, *elems)
+# A batch in the body, and a matrix that a branch, a loop or a function reads.
+ROW_BY_ROW = {
+    "batch": lambda g, x, m: _times(_csr(tf.stack([g, 2 * g])), tf.stack([x, x])),
+    "branch": lambda g, x, m: tf.cond(g[0, 0] > 0, lambda: _times(m, x), lambda: -x),
+    "call": lambda g, x, m: tf.function(lambda m: _times(m, x))(m),
+    "nested": lambda g, x, m: tf_pfor.vectorized_map(lambda r: _times(_csr(g * r[0]), x), x),
+    "stacked": lambda g, x, m: _dense(tf.stack([m, m])[1]),
+    "loop": lambda g, x, m: tf.while_loop(
+        lambda i, x: i < 3, lambda i, x: (i + 1, _times(m, x)), (0, x))[1],
+}  # fmt: skip
 
 
-@each_use
-def test_unknown_number_of_rows(use):
-    specs = [tf.TensorSpec([None, 5, 5]), tf.TensorSpec([None, 5, 3])]
-    run = tf.function(lambda *elems: mapped(use, *elems), input_signature=specs)
-    for n in (3, 0):
-        elems = tf.constant(GRAPHS[:n]), tf.constant(NODES[:n])
-        _check(run(*elems), use, *elems)
+def _components(graph, index):
+    made = raw.CSRSparseMatrixComponents(csr_sparse_matrix=_csr(graph), index=index, type=F)
+    return made.row_ptrs
 
 
-@pytest.mark.parametrize("use", [_attention, _convolution], ids=["attention", "convolution"])
-def test_gradients_of_a_map(use):
-    graphs, nodes = tf.constant(GRAPHS), tf.constant(NODES)
-
-    def gradients(of):
-        return gradient_of(lambda: tf.reduce_sum(tf.sin(of(use, graphs, nodes))), [graphs, nodes])
-
-    # TensorFlow cannot differentiate a tf.function with such matrices from outside of a graph
-    found = [tf.function(gradients)(of) for of in (mapped, _looped)]
-    for one, other in zip(*found):
-        np.testing.assert_allclose(one, other, 1e-4, 1e-5)
-
-
-def _looped(use, *elems):
-    return tf.stack([use(*row) for row in zip(*map(tf.unstack, elems))])
-
-
-def test_the_gradient_of_a_product_of_sparse_matrices():
-    """It gathers from rows of different sizes."""
-
-    @tf.function  # TensorFlow asks for shapes that an eager matrix does not have
-    def gradient(graph, nodes):
-        with tf.GradientTape() as tape:
-            tape.watch(graph)
-            right = _csr(tf.linalg.matmul(nodes, nodes, transpose_b=True))
-            made = raw.SparseMatrixSparseMatMul(a=_csr(graph), b=right, type=F)
-            loss = tf.reduce_sum(tf.sin(_dense(made)))
-        return tf.ensure_shape(tape.gradient(loss, graph), [5, 5])
-
-    full = GRAPHS + 2.0
-    found = mapped(gradient, tf.constant(full), tf.constant(NODES))
-    _check(found, gradient, full, NODES)
-
-
-@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
-@pytest.mark.parametrize("kind", ["batch", "branch", "call", "loop", "nested", "stacked"])
-def test_what_runs_row_by_row(kind):
-    """A batch in the body, and a matrix that a branch, a loop or a function reads."""
-
-    def use(graph, nodes):
-        matrix = _csr(graph)
-        if kind == "batch":
-            return _times(_csr(tf.stack([graph, 2 * graph])), tf.stack([nodes, nodes]))
-        if kind == "branch":
-            return tf.cond(graph[0, 0] > 0, lambda: _times(matrix, nodes), lambda: -nodes)
-        if kind == "call":
-            return tf.function(lambda m: _times(m, nodes))(matrix)
-        if kind == "nested":
-            return tf_pfor.vectorized_map(lambda x: _times(_csr(graph * x[0]), nodes), nodes)
-        if kind == "stacked":
-            return _dense(tf.stack([matrix, matrix])[1])
-        return tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, _times(matrix, x)),
-                             (0, nodes))[1]  # fmt: skip
-
-    one = tf.function(use)
-    _check(
-        mapped(one, tf.constant(GRAPHS), tf.constant(NODES), fallback="loop"), one, GRAPHS, NODES
-    )
-
-
-@pytest.mark.parametrize("place", [[5, 0], [0, 5], [-1, 0], [0, -1]])
-@pytest.mark.parametrize("is_dense", [True, False])
-def test_an_index_outside_of_the_matrix_is_an_error(place, is_dense):
-    """It must not be one of the next row."""
-    at = np.int64([[[0, 1]], [place], [[2, 3]]])
-
+def _indexed(is_dense):
     def use(graph, at):
         if is_dense:
             return _dense(raw.DenseToCSRSparseMatrix(dense_input=graph, indices=at))
         return _dense(raw.SparseTensorToCSRSparseMatrix(
             indices=at, values=graph[0, :1], dense_shape=[5, 5]))  # fmt: skip
 
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        mapped(use, tf.constant(GRAPHS[:3]), tf.constant(at))
+    return use
 
 
-def test_only_one_matrix_has_components():
-    def use(graph, index):
-        return raw.CSRSparseMatrixComponents(
-            csr_sparse_matrix=_csr(graph), index=index, type=F
-        ).row_ptrs
-
-    elems = tf.constant(GRAPHS[:2]), tf.constant([0, 0])
-    _check(mapped(use, *elems), use, *elems)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="must be 0"):
-        mapped(use, elems[0], tf.constant([0, 1]))
+CLOSE = {"tolerance": (1e-4, 1e-4)}
+DIFFERENTIATED = ["attention", "convolution"]
+test_table_of_uses = table_of(
+    {
+        **USES,
+        "sparse product": (_of_sparse_product, (tf.constant(GRAPHS + 2.0), tf.constant(NODES))),
+        "components": (_components, (tf.constant(GRAPHS[:2]), tf.constant([0, 0]))),
+    },
+    tf.constant(GRAPHS), tf.constant(NODES),
+    # TensorFlow cannot differentiate a tf.function with such matrices from outside of a graph.
+    ways=["eager", "one row", "no rows", "unknown n, few rows", "function around"],
+    only={"function around": DIFFERENTIATED, "unknown n, few rows": USES}, eager=True, **CLOSE,
+    slopes=(1e-4, 1e-5),
+)  # fmt: skip
+test_table_of_what_runs_row_by_row = table_of(
+    {name: lambda g, x, use=use: use(g, x, _csr(g)) for name, use in ROW_BY_ROW.items()},
+    tf.constant(GRAPHS), tf.constant(NODES), ways=["eager"], looped=["eager"], **CLOSE,
+)  # fmt: skip
+# An index outside of the matrix must not be one of the next row.
+test_errors = errors_of({
+    **{
+        f"{place}, {'dense' if is_dense else 'sparse'}": (
+            _indexed(is_dense),
+            (tf.constant(GRAPHS[:3]), tf.constant(np.int64([[[0, 1]], [place], [[2, 3]]]))))
+        for place in ([5, 0], [0, 5], [-1, 0], [0, -1])
+        for is_dense in (True, False)
+    },
+    # There is only one matrix.
+    "components": (_components, (tf.constant(GRAPHS[:2]), tf.constant([0, 1])), "must be 0"),
+})  # fmt: skip

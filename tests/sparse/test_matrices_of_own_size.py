@@ -1,11 +1,8 @@
 """Sparse matrices times dense ones, where rows have matrices of different sizes."""
 
-import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.arrays.own_rows import parts
-from tests.comparisons import compare_around, compare_rows, strict_map
+from tests.ways import errors_of, table_of
 
 LENGTHS = [2, 3, 1, 4]
 TABLE = tf.random.stateless_normal([5, 4], [1, 2])
@@ -40,32 +37,21 @@ _PRODUCTS = {
     "a prefix": (lambda k: product(TABLE[:k], tf.transpose(TABLE)), COUNTS),
     "an adjacency": (lambda k: tf.sparse.sparse_dense_matmul(reversal(k), TABLE[:k]), COUNTS),
 }
+test_table_of_products = table_of(
+    _PRODUCTS, ways=["eager", "unknown n, few rows", "no rows", "around"],
+    only={"around": ["rows", "rows and columns", "what is summed over", "graphs"]},
+    tolerance=(1e-4, 1e-6), slopes=(1e-3, 1e-4),
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["eager", "unknown n", "no rows"])
-@pytest.mark.parametrize("name", _PRODUCTS)
-def test_products(name, kind):
-    body, rows = _PRODUCTS[name]
-    args = [x[: 0 if kind == "no rows" else None] for x in parts(rows)]
-    compare_rows(body, *args, unknown=kind == "unknown n", rtol=1e-4, atol=0)
+def of_entry_outside(k):
+    a = tf.SparseTensor([[0, 2]], [1.0], tf.cast([k, k], tf.int64))
+    return tf.sparse.sparse_dense_matmul(a, TABLE[:k])
 
 
-@pytest.mark.parametrize("name", ["rows", "rows and columns", "what is summed over", "graphs"])
-def test_gradients(name):
-    body, rows = _PRODUCTS[name]
-    compare_around(body, *parts(rows), rtol=1e-3, atol=1e-4)
-
-
-def test_matrices_that_do_not_fit_are_an_error():
-    others = tf.RaggedTensor.from_row_lengths(WIDE.values, [2, 3, 2, 3])
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        tf_pfor.vectorized_map(lambda a: product(a[0], a[1], adjoint_a=True), (WIDE, others))
-
-
-def test_an_entry_outside_of_the_matrix_of_its_row_is_an_error():
-    def body(k):
-        a = tf.SparseTensor([[0, 2]], [1.0], tf.cast([k, k], tf.int64))
-        return tf.sparse.sparse_dense_matmul(a, TABLE[:k])
-
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        strict_map(body, tf.constant([2, 3, 4]))
+test_errors = errors_of({
+    "matrices that do not fit": (
+        lambda a, b: product(a, b, adjoint_a=True),
+        (WIDE, tf.RaggedTensor.from_row_lengths(WIDE.values, [2, 3, 2, 3]))),
+    "an entry outside of the matrix": (of_entry_outside, tf.constant([2, 3, 4])),
+})  # fmt: skip

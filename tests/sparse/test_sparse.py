@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.comparisons import mapped
+from tests.ways import errors_of, table_of
 
 raw = tf.raw_ops
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
@@ -12,40 +13,8 @@ AT = np.int64([[[0, 1], [1, 0], [1, 3], [2, 2]], [[0, 0], [0, 1], [1, 2], [2, 3]
                [[0, 3], [1, 1], [2, 0], [2, 1]]])  # fmt: skip
 
 
-def _each(body, *elems):
-    return tf.stack([body(*map(tf.constant, row)) for row in zip(*elems)])
-
-
 def _sparse(values, at):
     return tf.SparseTensor(at, values, [3, 4])
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        lambda s: tf.sparse.to_dense(s),
-        lambda s: tf.sparse.reduce_sum(s),
-        lambda s: tf.sparse.reduce_sum(s, 1, keepdims=True),
-        lambda s: tf.sparse.reduce_max(s, 0),
-        lambda s: tf.sparse.sparse_dense_matmul(s, tf.constant(X.T)),
-        lambda s: tf.sparse.sparse_dense_matmul(tf.constant(X.T), s),
-        lambda s: tf.sparse.to_dense(tf.sparse.transpose(s)),
-        lambda s: tf.sparse.to_dense(tf.sparse.reshape(s, [2, -1])),
-        lambda s: tf.sparse.to_dense(tf.sparse.concat(0, [s, s])),
-        lambda s: tf.sparse.to_dense(tf.sparse.softmax(s)),
-        lambda s: tf.sparse.to_dense(s * tf.constant(X)),
-        lambda s: tf.sparse.to_dense(tf.sparse.expand_dims(s, 1)),
-        lambda s: tf.sparse.add(s, tf.constant(X)),
-    ],
-    ids=["to_dense", "reduce_sum", "keepdims", "reduce_max", "matmul", "matmul_right", "transpose",
-         "reshape", "concat", "softmax", "times", "expand_dims", "add"],
-)  # fmt: skip
-def test_public_functions(body):
-    def of_row(x, at):
-        return body(_sparse(x, at))
-
-    found, expected = mapped(of_row, X, AT), _each(of_row, X, AT)
-    np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
 
 
 def _reorder(x, at, shape):
@@ -56,11 +25,42 @@ def _softmax(x, at, shape):
     return raw.SparseSoftmax(sp_indices=at, sp_values=x, sp_shape=shape)
 
 
-@pytest.mark.parametrize("body", [_reorder, _softmax])
-def test_a_shape_of_the_row_with_as_many_entries_in_each(body):
-    shapes = np.int64([[3, 4], [5, 4], [3, 6]])
-    found, expected = mapped(body, X, AT, shapes), _each(body, X, AT, shapes)
-    np.testing.assert_allclose(found, expected, 1e-6)
+def _ragged(columns):
+    def body(x, splits):
+        ragged = tf.RaggedTensor.from_row_splits(x, splits, validate=False)
+        return ragged.to_tensor(shape=[3, columns])
+
+    return body
+
+
+FUNCTIONS = {
+    "to_dense": tf.sparse.to_dense,
+    "reduce_sum": tf.sparse.reduce_sum,
+    "keepdims": lambda s: tf.sparse.reduce_sum(s, 1, keepdims=True),
+    "reduce_max": lambda s: tf.sparse.reduce_max(s, 0),
+    "matmul": lambda s: tf.sparse.sparse_dense_matmul(s, tf.constant(X.T)),
+    "matmul_right": lambda s: tf.sparse.sparse_dense_matmul(tf.constant(X.T), s),
+    "transpose": lambda s: tf.sparse.to_dense(tf.sparse.transpose(s)),
+    "reshape": lambda s: tf.sparse.to_dense(tf.sparse.reshape(s, [2, -1])),
+    "concat": lambda s: tf.sparse.to_dense(tf.sparse.concat(0, [s, s])),
+    "softmax": lambda s: tf.sparse.to_dense(tf.sparse.softmax(s)),
+    "times": lambda s: tf.sparse.to_dense(s * tf.constant(X)),
+    "expand_dims": lambda s: tf.sparse.to_dense(tf.sparse.expand_dims(s, 1)),
+    "add": lambda s: tf.sparse.add(s, tf.constant(X)),
+}
+SHAPES = tf.constant(np.int64([[3, 4], [5, 4], [3, 6]]))
+ROWS, PLACES = tf.constant(X), tf.constant(AT)
+test_table_of_functions = table_of(
+    {
+        **{name: lambda x, at, f=f: f(_sparse(x, at)) for name, f in FUNCTIONS.items()},
+        # A shape of the row, with as many entries in each.
+        "reordered": (_reorder, (ROWS, PLACES, SHAPES)),
+        "softmax of shapes": (_softmax, (ROWS, PLACES, SHAPES)),
+        "splits that end early": (
+            _ragged(3), (ROWS, tf.constant(np.int64([[0, 1, 2, 3], [0, 0, 0, 0], [0, 0, 4, 4]])))),
+    },
+    ROWS, PLACES, ways=["eager"],
+)  # fmt: skip
 
 
 def _one_wrong(place, value):
@@ -97,46 +97,37 @@ def test_an_index_outside_fails_as_for_one_example(name, body, wrong):
     assert fails or name == "reduce_sum"
     if fails:
         with pytest.raises(tf.errors.OpError):
-            mapped(body, X, at)
+            mapped(body, ROWS, tf.constant(at))
     else:
-        np.testing.assert_allclose(mapped(body, X, at), _each(body, X, at), 1e-5)
+        np.testing.assert_allclose(
+            mapped(body, ROWS, tf.constant(at)),
+            [body(*row) for row in zip(ROWS, tf.constant(at))],
+            1e-5,
+        )
 
 
-@pytest.mark.parametrize("place", [1, 2], ids=["repeated", "unsorted"])
-def test_validated_indices(place):
-    at = _one_wrong(place, [0, 0])
+def _validated(x, at):
+    return tf.sparse.to_dense(_sparse(x, at), validate_indices=True)
 
-    def body(x, at):
-        return tf.sparse.to_dense(_sparse(x, at), validate_indices=True)
 
+# Repeated or unsorted indices, and bad splits: TensorFlow's kernel reads behind the values where
+# the last splits do.
+PLACED = {1: "repeated", 2: "unsorted"}
+WRONG_PLACES = {name: tf.constant(_one_wrong(k, [0, 0])) for k, name in PLACED.items()}
+WRONG_SPLITS = ([0, 3, 1, 4], [1, 2, 3, 4], [0, -1, 2, 4], [0, 1, 2, 5])
+WRONG = {
+    **{name: (_validated, (ROWS, at)) for name, at in WRONG_PLACES.items()},
+    **{
+        str(splits): (
+            _ragged(2), (ROWS, tf.constant(np.int64([[0, 1, 2, 4], splits, [0, 0, 4, 4]]))))
+        for splits in WRONG_SPLITS
+    },
+}  # fmt: skip
+test_errors = errors_of(WRONG)
+
+
+@pytest.mark.parametrize("name", [name for name in WRONG if "5" not in name])
+def test_errors_of_one_row(name):
+    body, rows = WRONG[name]
     with pytest.raises(tf.errors.InvalidArgumentError):
-        body(tf.constant(X[1]), tf.constant(at[1]))
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        mapped(body, X, at)
-
-
-@pytest.mark.parametrize("splits", [[0, 3, 1, 4], [1, 2, 3, 4], [0, -1, 2, 4], [0, 1, 2, 5]])
-def test_bad_splits(splits):
-    """TensorFlow's kernel reads behind the values where the splits do."""
-    is_long = splits[-1] > 4
-    splits = np.int64([[0, 1, 2, 4], splits, [0, 0, 4, 4]])
-
-    def body(x, s):
-        ragged = tf.RaggedTensor.from_row_splits(x, s, validate=False)
-        return ragged.to_tensor(shape=[3, 2])
-
-    if not is_long:
-        with pytest.raises(tf.errors.InvalidArgumentError):
-            body(tf.constant(X[1]), tf.constant(splits[1]))
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        mapped(body, X, splits)
-
-
-def test_splits_that_end_early():
-    splits = np.int64([[0, 1, 2, 3], [0, 0, 0, 0], [0, 0, 4, 4]])
-
-    def body(x, s):
-        ragged = tf.RaggedTensor.from_row_splits(x, s, validate=False)
-        return ragged.to_tensor(shape=[3, 3])
-
-    np.testing.assert_allclose(mapped(body, X, splits), _each(body, X, splits))
+        body(*(x[1] for x in rows))

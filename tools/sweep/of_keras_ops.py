@@ -74,13 +74,9 @@ KERAS_OPS: list[Case] = [
     *each(OPS, _REDUCTIONS, floats(3, 4)),
     *each(OPS, _REDUCTIONS, floats(3, 4), axis=1, label="axis"),
     *each(OPS, _OF_TWO, positive(3), positive(3)),
-    *each(
-        OPS,
+    *each(OPS,
         "bitwise_and bitwise_or bitwise_xor gcd lcm bitwise_left_shift bitwise_right_shift "
-        "left_shift right_shift",
-        integers(4, low=1),
-        integers(4, low=1),
-    ),
+        "left_shift right_shift", integers(4, low=1), integers(4, low=1)),
     *each(OPS, "bitwise_invert bitwise_not", integers(4)),
     call(f"{OPS}.ldexp", positive(4), integers(4)),
     *each(OPS, "logical_and logical_or logical_xor", bools(4), bools(4)),
@@ -95,19 +91,12 @@ KERAS_OPS: list[Case] = [
     call(f"{OPS}.broadcast_to", floats(3), [2, 3]),
     *each(OPS, "cast saturate_cast view", floats(3), "int32"),
     call(f"{OPS}.cdist", floats(3, 2), floats(4, 2)),
-    *each(
-        OPS,
+    *each(OPS,
         "cholesky cholesky_inverse det eigh inv logdet lu_factor matrix_rank pinv qr slogdet "
-        "svd eig",
-        spd(3),
-    ),
+        "svd eig", spd(3)),
     *each(OPS, "solve lstsq", spd(3), floats(3, 2)),
-    body(
-        f"{OPS}.solve_triangular",
-        lambda a, b: _ops.solve_triangular(a, b, lower=True),
-        spd(3),
-        floats(3, 2),
-    ),
+    body(f"{OPS}.solve_triangular", lambda a, b: _ops.solve_triangular(a, b, lower=True), spd(3),
+        floats(3, 2)),
     call(f"{OPS}.clip", floats(4), -0.5, 0.5),
     call(f"{OPS}.digitize", floats(5), [-1.0, 0.0, 1.0]),
     call(f"{OPS}.einsum", "ij,jk->ik", floats(2, 3), floats(3, 2)),
@@ -123,18 +112,12 @@ KERAS_OPS: list[Case] = [
     call(f"{OPS}.full_like", floats(3), positive()),
     *each(OPS, "geomspace logspace linspace", positive(), positive(low=2.0, high=3.0), 4),
     body(f"{OPS}.arange", lambda x: _ops.arange(4) + x, integers()),
-    *[
-        body(f"{OPS}.{k}", lambda x, k=k: getattr(_ops, k)(3, dtype="float32") * x, floats())
-        for k in ("eye", "identity", "tri")
-    ],
-    *[
-        body(f"{OPS}.{k}", lambda x, k=k: getattr(_ops, k)([3]) * x, floats())
-        for k in ("ones", "zeros")
-    ],
-    *[
-        body(f"{OPS}.{k}", lambda x, k=k: getattr(_ops, k)(5) * x, floats())
-        for k in ("bartlett", "blackman", "hamming", "hanning")
-    ],
+    *[body(f"{OPS}.{k}", lambda x, k=k: getattr(_ops, k)(3, dtype="float32") * x, floats())
+        for k in ("eye", "identity", "tri")],
+    *[body(f"{OPS}.{k}", lambda x, k=k: getattr(_ops, k)([3]) * x, floats())
+        for k in ("ones", "zeros")],
+    *[body(f"{OPS}.{k}", lambda x, k=k: getattr(_ops, k)(5) * x, floats())
+        for k in ("bartlett", "blackman", "hamming", "hanning")],
     body(f"{OPS}.kaiser", lambda x: _ops.kaiser(5, 2.0) * x, floats()),
     call(f"{OPS}.get_item", floats(4), 2),
     call(f"{OPS}.histogram", floats(9), 4, (-1.0, 1.0)),
@@ -154,24 +137,17 @@ KERAS_OPS: list[Case] = [
     call(f"{OPS}.reshape", floats(3, 4), [4, 3]),
     call(f"{OPS}.roll", floats(5), 2),
     call(f"{OPS}.scatter", integers(3, 1), floats(3, 2), (5, 2)),
-    body(
-        f"{OPS}.scatter_update",
-        lambda x, u: _ops.scatter_update(x, [[0], [2]], u),
-        floats(5),
-        floats(2),
-    ),
+    body(f"{OPS}.scatter_update", lambda x, u: _ops.scatter_update(x, [[0], [2]], u), floats(5),
+        floats(2)),
     call(f"{OPS}.searchsorted", ascending(6), integers(3)),
-    *[
-        call(f"{OPS}.segment_{k}", floats(4, 2), integers(4), num_segments=5)
-        for k in ("max", "min", "prod", "sum")
-    ],
+    *[call(f"{OPS}.segment_{k}", floats(4, 2), integers(4), num_segments=5)
+        for k in ("max", "min", "prod", "sum")],
     call(f"{OPS}.select", [bools(4), bools(4)], [floats(4), floats(4)]),
     call(f"{OPS}.slice", floats(5), [1], [3]),
     call(f"{OPS}.slice", floats(5), integers(1, high=3), [2], label="begin of the row"),
     call(f"{OPS}.slice_update", floats(5), [1], floats(2)),
-    call(
-        f"{OPS}.slice_update", floats(5), integers(1, high=3), floats(2), label="begin of the row"
-    ),
+    call(f"{OPS}.slice_update", floats(5), integers(1, high=3), floats(2),
+        label="begin of the row"),
     call(f"{OPS}.swapaxes", floats(2, 3), 0, 1),
     call(f"{OPS}.take", floats(5), integers(3)),
     call(f"{OPS}.take_along_axis", floats(3, 4), integers(3, 2, high=4), 1),
@@ -189,18 +165,10 @@ KERAS_OPS: list[Case] = [
     body(f"{OPS}.fori_loop", _powers, floats()),
     body(f"{OPS}.map", lambda x: _ops.map(lambda e: e * 2.0, x), floats(3)),
     body(f"{OPS}.scan", lambda x: _ops.scan(lambda c, e: (c + e, c), x[0], x), floats(3)),
-    body(
-        f"{OPS}.switch",
-        lambda i, x: _ops.switch(i, [lambda a: a, lambda a: -a], x),
-        integers(high=2),
-        floats(),
-    ),
+    body(f"{OPS}.switch", lambda i, x: _ops.switch(i, [lambda a: a, lambda a: -a], x),
+        integers(high=2), floats()),
     body(f"{OPS}.vectorized_map", lambda x: _ops.vectorized_map(lambda e: e * 2.0, x), floats(3)),
-    body(
-        f"{OPS}.while_loop",
-        _counted,
-        floats(),
-    ),
+    body(f"{OPS}.while_loop", _counted, floats()),
     # Networks.
     *each(OPS, "average_pool max_pool", _IMAGE, 2, 2),
     *each(OPS, "adaptive_average_pool adaptive_max_pool", _IMAGE, 2),
@@ -215,9 +183,8 @@ KERAS_OPS: list[Case] = [
     call(f"{OPS}.ctc_decode", floats(2, 6, 5), [6, 6]),
     call(f"{OPS}.depth_to_space", floats(1, 2, 2, 4), 2),
     call(f"{OPS}.space_to_depth", floats(1, 4, 4, 1), 2),
-    call(
-        f"{OPS}.dot_product_attention", floats(1, 3, 2, 4), floats(1, 3, 2, 4), floats(1, 3, 2, 4)
-    ),
+    call(f"{OPS}.dot_product_attention", floats(1, 3, 2, 4), floats(1, 3, 2, 4),
+        floats(1, 3, 2, 4)),
     call(f"{OPS}.unfold", positive(1, 2, 6, 6), 2),
     call(f"{OPS}.fold", positive(1, 8, 9), (4, 4), 2),
     # Images.
@@ -226,23 +193,13 @@ KERAS_OPS: list[Case] = [
     call(f"{OPS}.image.extract_patches", _IMAGE, (2, 2)),
     call(f"{OPS}.image.gaussian_blur", _IMAGE),
     *each(f"{OPS}.image", "hsv_to_rgb rgb_to_grayscale rgb_to_hsv", positive(6, 6, 3)),
-    call(
-        f"{OPS}.image.map_coordinates", positive(5, 5), positive(2, 4, low=0.0, high=4.0), order=1
-    ),
+    call(f"{OPS}.image.map_coordinates", positive(5, 5), positive(2, 4, low=0.0, high=4.0),
+        order=1),
     call(f"{OPS}.image.pad_images", _IMAGE, 1, 1, 1, 1),
     call(f"{OPS}.image.perspective_transform", _IMAGE, positive(1, 4, 2), positive(1, 4, 2)),
-    *[
-        call(f"{OPS}.image.resize", _IMAGE, (4, 4), interpolation=k, label=k)
-        for k in ("bilinear", "nearest", "bicubic")
-    ],
-    call(
-        f"{OPS}.image.scale_and_translate",
-        positive(5, 5, 1),
-        (4, 4, 1),
-        positive(2),
-        positive(2),
-        (0, 1),
-        "linear",
-    ),
+    *[call(f"{OPS}.image.resize", _IMAGE, (4, 4), interpolation=k, label=k)
+        for k in ("bilinear", "nearest", "bicubic")],
+    call(f"{OPS}.image.scale_and_translate", positive(5, 5, 1), (4, 4, 1), positive(2), positive(2),
+        (0, 1), "linear"),
     call(f"{OPS}.image.elastic_transform", _IMAGE, seed=3, random=True),
-]
+]  # fmt: skip

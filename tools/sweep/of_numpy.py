@@ -22,8 +22,7 @@ TNP = "tf.experimental.numpy"
 _np = tf.experimental.numpy
 
 NUMPY: list[Case] = [
-    *each(
-        TNP,
+    *each(TNP,
         "abs absolute angle arccos arcsin arcsinh arctan arctanh around array asanyarray asarray "
         "ascontiguousarray atleast_1d atleast_2d atleast_3d cbrt ceil conj conjugate copy cos cosh "
         "deg2rad diag diagflat empty_like exp exp2 expm1 fabs fix flatten floor imag iscomplex "
@@ -31,23 +30,16 @@ NUMPY: list[Case] = [
         "ndim negative ones_like positive rad2deg ravel real reciprocal round shape sign signbit "
         "sin sinc sinh size sort argsort sqrt square squeeze std sum tan tanh transpose var vander "
         "zeros_like all any amax amin argmax argmin average count_nonzero cumprod cumsum max mean "
-        "min nanmean nanprod nansum prod ptp nonzero flip",
-        positive(4),
-    ),
+        "min nanmean nanprod nansum prod ptp nonzero flip", positive(4)),
     *each(TNP, "array", integers(4), label="integers"),
     call(f"{TNP}.arccosh", positive(4, low=1.1, high=3.0)),
-    *each(
-        TNP,
+    *each(TNP,
         "add allclose arctan2 array_equal divide divmod dot equal float_power floor_divide greater "
         "greater_equal heaviside hypot inner isclose kron less less_equal logaddexp logaddexp2 "
         "maximum minimum mod multiply nextafter not_equal outer polyval power remainder subtract "
-        "true_divide vdot append",
-        positive(4),
-        positive(4),
-    ),
-    *each(
-        TNP, "bitwise_and bitwise_or bitwise_xor gcd lcm", integers(4, low=1), integers(4, low=1)
-    ),
+        "true_divide vdot append", positive(4), positive(4)),
+    *each(TNP, "bitwise_and bitwise_or bitwise_xor gcd lcm", integers(4, low=1),
+        integers(4, low=1)),
     call(f"{TNP}.bitwise_not", integers(4)),
     *each(TNP, "logical_and logical_or logical_xor", bools(4), bools(4)),
     call(f"{TNP}.logical_not", bools(4)),
@@ -70,15 +62,10 @@ NUMPY: list[Case] = [
     call(f"{TNP}.full", [3], positive()),
     *each(TNP, "geomspace logspace linspace", positive(), positive(low=2.0, high=3.0), 4),
     body(f"{TNP}.arange", lambda x: _np.arange(4) + tf.cast(x, tf.int64), integers()),
-    *[
-        body(f"{TNP}.{k}", lambda x, k=k: getattr(_np, k)(3, dtype=np.float32) * x, floats())
-        for k in ("eye", "identity", "ones", "zeros", "tri")
-    ],
-    body(
-        f"{TNP}.diag_indices",
-        lambda x: [tf.cast(i, tf.float32) + x for i in _np.diag_indices(3)],
-        floats(),
-    ),
+    *[body(f"{TNP}.{k}", lambda x, k=k: getattr(_np, k)(3, dtype=np.float32) * x, floats())
+        for k in ("eye", "identity", "ones", "zeros", "tri")],
+    body(f"{TNP}.diag_indices", lambda x: [tf.cast(i, tf.float32) + x for i in _np.diag_indices(3)],
+        floats()),
     call(f"{TNP}.ix_", integers(2), integers(3)),
     call(f"{TNP}.meshgrid", floats(2), floats(3)),
     call(f"{TNP}.moveaxis", floats(2, 3, 4), 0, 2),
@@ -103,4 +90,4 @@ NUMPY: list[Case] = [
     call(f"{TNP}.random.uniform", positive(), 2.0, [3], random=True),
     call(f"{TNP}.random.poisson", positive(), [3], random=True),
     call(f"{TNP}.random.randint", 0, 7, [3], random=True),
-]
+]  # fmt: skip

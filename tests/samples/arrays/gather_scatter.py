@@ -29,9 +29,8 @@ SAMPLES = [
     sample("DataFormatVecPermute",
            lambda x: raw.DataFormatVecPermute(x=x, src_format="NCHW", dst_format="NHWC"),
            ints(4, 2), label="pairs"),
-    sample("DynamicStitch",
-           lambda a, b: tf.dynamic_stitch([[0, 3], [[2, 1], [3, 4]]], [a, b]),
-           normal(2, 3), normal(2, 2, 3)),
+    sample("DynamicStitch", lambda a, b: tf.dynamic_stitch([[0, 3], [[2, 1], [3, 4]]], [a, b]),
+        normal(2, 3), normal(2, 2, 3)),
     sample("Gather", lambda p, i: raw.Gather(params=p, indices=i), normal(5, 2), ints(3)),
     sample("GatherNd", tf.gather_nd, normal(5, 5, 2), ints(3, 2)),
     sample("GatherNd", tf.gather_nd, bools(5, 5), ints(2, dtype=np.int64), label="scalar"),
@@ -55,9 +54,8 @@ SAMPLES = [
            normal(2, 3), normal(2, 3), xla=False),
     sample("ResourceGather", lambda i: tf.gather(_TABLE, i), ints(3), label="table"),
     sample("ResourceGather",
-           lambda i: raw.ResourceGather(resource=_TABLE.handle, indices=i, dtype=tf.float32,
-                                        batch_dims=1),
-           ints(5, 2, high=4), label="table batch", xla=False),
+        lambda i: raw.ResourceGather(resource=_TABLE.handle, indices=i, dtype=tf.float32,
+        batch_dims=1), ints(5, 2, high=4), label="table batch", xla=False),
     sample("ResourceGatherNd", lambda i: _TABLE.gather_nd(i), ints(3, 2, high=4),
            label="table", xla=False),
     sample("ScatterNd", lambda i, u: tf.scatter_nd(i, u, [5, 3]), ints(4, 1), normal(4, 3)),
@@ -76,17 +74,12 @@ SAMPLES = [
            xla=False),
     sample("UnravelIndex", lambda i, d: tf.unravel_index(i, d), ints(5, high=12),
            ints(2, low=4, high=6), label="own", xla=False, max_ops=24),
-    *[
-        sample("GatherV2", lambda x, i, a: tf.gather(x, i, axis=a), normal(3, 3, 3), at,
-               ints(low=-3, high=3), label=f"own-axis-{label}", max_ops=40, xla=False)
-        for label, at in (("one", ints(high=3)), ("three", ints(3, high=3)))
-    ],
-    *[
-        sample(name, lambda x, i, v, name=name: getattr(raw, name)(x=x + 0.0, i=i, v=v),
-               normal(4, 2), drawn((2,), lambda r: r.permutation(4)[:2].astype(np.int32)),
-               normal(2, 2), grad=False, xla=False, max_ops=20)
-        for name in ("InplaceAdd", "InplaceSub", "InplaceUpdate")
-    ],
+    *[sample("GatherV2", lambda x, i, a: tf.gather(x, i, axis=a), normal(3, 3, 3), at,
+        ints(low=-3, high=3), label=f"own-axis-{label}", max_ops=40, xla=False)
+        for label, at in (("one", ints(high=3)), ("three", ints(3, high=3)))],
+    *[sample(name, lambda x, i, v, name=name: getattr(raw, name)(x=x + 0.0, i=i, v=v), normal(4, 2),
+        drawn((2,), lambda r: r.permutation(4)[:2].astype(np.int32)), normal(2, 2), grad=False,
+        xla=False, max_ops=20) for name in ("InplaceAdd", "InplaceSub", "InplaceUpdate")],
     sample("DynamicPartition", lambda x: tf.dynamic_partition(x, [0, 1, 0, 2], 3), normal(4, 2),
            xla=False),
     sample("DynamicPartition", lambda x: tf.dynamic_partition(x, [[0, 1], [1, 1]], 2),

@@ -51,36 +51,26 @@ SAMPLES = [
            lambda a, w: raw.DenseBincount(input=a, size=4, weights=w, binary_output=False),
            ints(4), normal(4), grad=False),
     sample("DenseBincount",
-           lambda a: raw.DenseBincount(input=a, size=np.int64(4), weights=tf.zeros([0]),
-                                       binary_output=True),
-           ints(2, 4, dtype=np.int64), label="binary", grad=False),
+        lambda a: raw.DenseBincount(input=a, size=np.int64(4), weights=tf.zeros([0]),
+        binary_output=True), ints(2, 4, dtype=np.int64), label="binary", grad=False),
     sample("HistogramFixedWidth",
            lambda x, r: tf.histogram_fixed_width(x, r, nbins=4), normal(2, 9),
            drawn((2,), lambda r: np.asarray([-r.uniform(0, 1), r.uniform(0, 1)], np.float32)),
            max_ops=20, grad=False, xla=False),
     sample("HistogramFixedWidth",
-           lambda x, r: tf.histogram_fixed_width(x, r, nbins=3, dtype=tf.int64),
-           ints(9), fixed(np.asarray([1, 4], np.int32)), label="int", max_ops=20, grad=False,
-           xla=False),
-    *[
-        sample(name, lambda x, i, name=name: getattr(raw, name)(data=x, segment_ids=i),
-               uniform(4, 3), _IDS, xla=False, max_ops=20)
-        for name in ("SegmentMax", "SegmentMean", "SegmentMin", "SegmentProd", "SegmentSum")
-    ],
+        lambda x, r: tf.histogram_fixed_width(x, r, nbins=3, dtype=tf.int64), ints(9),
+        fixed(np.asarray([1, 4], np.int32)), label="int", max_ops=20, grad=False, xla=False),
+    *[sample(name, lambda x, i, name=name: getattr(raw, name)(data=x, segment_ids=i), uniform(4, 3),
+        _IDS, xla=False, max_ops=20)
+        for name in ("SegmentMax", "SegmentMean", "SegmentMin", "SegmentProd", "SegmentSum")],
     sample("SegmentSum", lambda x: tf.math.segment_sum(x, _SORTED), normal(4, 3),
            label="constant", xla=False, max_ops=3),
-    *[
-        s for name in ("SparseSegmentMean", "SparseSegmentSqrtN", "SparseSegmentSum")
-        for s in _sparse(name)
-    ],
-    *[
-        sample(name,
-               lambda x, i, name=name: getattr(raw, name)(
-                   data=x, segment_ids=i, num_segments=3),
-               uniform(2, 3, 2), ints(2, 3, low=-1, high=3), max_ops=20)
+    *[s for name in ("SparseSegmentMean", "SparseSegmentSqrtN", "SparseSegmentSum")
+        for s in _sparse(name)],
+    *[sample(name, lambda x, i, name=name: getattr(raw, name)(data=x, segment_ids=i,
+        num_segments=3), uniform(2, 3, 2), ints(2, 3, low=-1, high=3), max_ops=20)
         for name in ("UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd",
-                     "UnsortedSegmentSum")
-    ],
+        "UnsortedSegmentSum")],
     sample("UnsortedSegmentJoin", lambda x, i: tf.strings.unsorted_segment_join(x, i, 5, "-"),
            _texts(4, 2), ints(4), grad=False, xla=False, max_ops=20),
     sample("UnsortedSegmentJoin",

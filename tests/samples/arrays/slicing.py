@@ -63,11 +63,7 @@ SAMPLES = [
                   ints(high=4), max_ops=22),
     _strided_grad("range", lambda x, i: x[:, i : i + 2], [2, 6], normal(2, 2), ints(),
                   max_ops=22, xla=False),
-    sample(
-        "TensorStridedSliceUpdate",
-        lambda x, v: raw.TensorStridedSliceUpdate(
-            input=x, begin=[0, 1], end=[0, 3], strides=[1, 1], value=v, begin_mask=1, end_mask=1
-        ),
-        normal(2, 4), normal(2, 2),
-    ),
+    sample("TensorStridedSliceUpdate",
+        lambda x, v: raw.TensorStridedSliceUpdate(input=x, begin=[0, 1], end=[0, 3], strides=[1, 1],
+        value=v, begin_mask=1, end_mask=1), normal(2, 4), normal(2, 2)),
 ]  # fmt: skip

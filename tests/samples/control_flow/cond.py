@@ -13,18 +13,14 @@ def _checked(x):
 
 
 SAMPLES = [
-    sample(
-        "Case",
-        lambda k, x: tf.switch_case(k, [lambda: _checked(x), lambda: x * x, lambda: tf.sin(x)]),
-        ints(high=4), normal(2), max_ops=60,
-    ),
+    sample("Case", lambda k, x: tf.switch_case(k,
+        [lambda: _checked(x), lambda: x * x, lambda: tf.sin(x)]), ints(high=4), normal(2),
+        max_ops=60),
     sample("If", lambda p, x: tf.cond(p, lambda: _checked(x), lambda: x * x), bools(), normal(2),
            max_ops=40),
-    sample(
-        "StatelessCase",
+    sample("StatelessCase",
         lambda k, x: tf.switch_case(k, [lambda: tf.exp(x), lambda: x * x, lambda: tf.sin(x)]),
-        ints(high=4), normal(2), max_ops=60,
-    ),
+        ints(high=4), normal(2), max_ops=60),
     sample("StatelessIf", lambda p, x: tf.cond(p, lambda: tf.exp(x), lambda: x * x), bools(),
            normal(2), max_ops=40),
     sample("StatelessIf", lambda p, x: tf.cond(p, lambda: x + 1.0, lambda: -x), bools(), normal(2),

@@ -156,14 +156,11 @@ SAMPLES = [
     sample("TensorListReserve", _reserve_and_read, ints(low=2), normal(2), label="read", xla=False),
     sample("TensorListFromTensor", lambda x: get(listed(x), 1), normal(3, 2)),
     sample("TensorListFromTensor", lambda x: get(listed(x, []), 1), normal(3), label="scalars"),
-    sample(
-        "TensorListFromTensor", lambda x: get(listed(x), 1, dtype=tf.string),
-        drawn((3, 1), lambda rng: rng.choice([b"a", b"bc"], (3, 1))), label="string", xla=False,
-    ),
+    sample("TensorListFromTensor", lambda x: get(listed(x), 1, dtype=tf.string),
+        drawn((3, 1), lambda rng: rng.choice([b"a", b"bc"], (3, 1))), label="string", xla=False),
     sample("TensorListStack", lambda x: stacked(listed(x)), normal(3, 2)),
-    sample(
-        "TensorListStack", lambda x: stacked(put(reserved(2, [2]), 1, x)), normal(2), label="unset"
-    ),
+    sample("TensorListStack", lambda x: stacked(put(reserved(2, [2]), 1, x)), normal(2),
+        label="unset"),
     # XLA has no such kernel: also below.
     sample("TensorListScatter", _scatter, normal(2, 2), fixed(np.int32([2, 0])), xla=False),
     sample("TensorListScatterV2", _scatter_v2, normal(2, 2), PLACES, xla=False),
@@ -179,10 +176,8 @@ SAMPLES = [
     sample("TensorListSplit", _split([4], [4]), normal(4), label="one", xla=False),
     sample("TensorListConcat", _concat, normal(3, 4, 2), max_ops=16),
     sample("TensorListConcatV2", _concat_v2, normal(3, 4, 2), max_ops=16),
-    sample(
-        "TensorListConcatV2", _concat_unequal, normal(3, 2), normal(1, 2), label="unequal",
-        xla=False,
-    ),
+    sample("TensorListConcatV2", _concat_unequal, normal(3, 2), normal(1, 2), label="unequal",
+        xla=False),
     sample("TensorListConcatLists", _concat_lists, normal(2, 2), normal(3, 2), xla=False,
            grad=False),
     sample("TensorListLength", lambda x: raw.TensorListLength(input_handle=listed(x)),

@@ -47,10 +47,8 @@ def _set_beyond(x):
 
 SAMPLES = [
     sample("TensorListGetItem", lambda x, i: get(listed(x), i, [2]), normal(3, 2), ints(high=3)),
-    sample(
-        "TensorListGetItem", lambda x, i: get(put(reserved(3, [2]), 1, x), i), normal(2),
-        ints(high=3), label="unset",
-    ),
+    sample("TensorListGetItem", lambda x, i: get(put(reserved(3, [2]), 1, x), i), normal(2),
+        ints(high=3), label="unset"),
     sample("TensorListSetItem", lambda x, i, y: stacked(put(listed(x), i, y)),
            normal(3, 2), ints(high=3), normal(2)),
     sample("TensorListSetItem", lambda x, y: stacked(put(put(reserved(2), 0, x), 1, y), shape=[2]),

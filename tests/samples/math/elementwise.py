@@ -88,23 +88,18 @@ POSITIVE, RANK2 = uniform(3), uniform(2, 1)
 WORDS = drawn((2,), lambda rng: rng.choice([b"a", b"b"], size=2))
 
 BROADCASTING = [
-    *each(
-        "Add AddV2 Atan2 Maximum Minimum Mul Pow RealDiv SquaredDifference Sub Xlogy",
-        POSITIVE,
-        RANK2,
-    ),
+    *each("Add AddV2 Atan2 Maximum Minimum Mul Pow RealDiv SquaredDifference Sub Xlogy", POSITIVE,
+        RANK2),
     *each("Div DivNoNan Igamma Igammac MulNoNan Xdivy Xlog1py", RANK2, POSITIVE),
     *no_grad("Greater GreaterEqual Less LessEqual", ints(2, 3), ints(3)),
     *no_grad("Equal NotEqual", ints(2, 3), ints(3)),
     *no_grad("LogicalAnd LogicalOr", bools(2, 1), bools(3)),
     *no_grad("BitwiseAnd BitwiseOr BitwiseXor", ints(2, 1), ints(3)),
     *no_grad("LeftShift RightShift", ints(2, 1, high=9), ints(3)),
-    *no_grad(
-        "FloorDiv FloorMod TruncateDiv TruncateMod Mod", ints(2, 1, low=-9, high=9), ints(3, low=1)
-    ),
-    *each(
-        "FloorDiv FloorMod", uniform(2, 1, low=-9, high=9), uniform(3, low=1, high=3), label="float"
-    ),
+    *no_grad("FloorDiv FloorMod TruncateDiv TruncateMod Mod", ints(2, 1, low=-9, high=9),
+        ints(3, low=1)),
+    *each("FloorDiv FloorMod", uniform(2, 1, low=-9, high=9), uniform(3, low=1, high=3),
+        label="float"),
     *no_grad("NextAfter", normal(2, 1), normal(3)),
     *no_grad("IgammaGradA RandomGammaGrad", uniform(2, 1), uniform(3), rtol=1e-4),
     named("Complex", normal(2, 1), normal(3)),
@@ -148,32 +143,25 @@ BROADCASTING = [
         grad=False,  # as above
     ),
     # The first one, where there is no constant 1 of the same rank.
-    *[
-        sample("Select", select, bools(*shape), normal(2, 3), normal(2, 3), label=label)
-        for label, shape in (("scalar", ()), ("vector", (2,)), ("", (2, 3)))
-    ],
+    *[sample("Select", select, bools(*shape), normal(2, 3), normal(2, 3), label=label)
+        for label, shape in (("scalar", ()), ("vector", (2,)), ("", (2, 3)))],
     sample("Select", select, bools(), normal(), normal(), label="scalars"),
-]
+]  # fmt: skip
 
 ONE_SHAPE = [
     sample("AddN", lambda x, y, z: tf.add_n([x, y, z]), normal(2, 3), normal(2, 3), normal(2, 3)),
     sample("AddN", lambda x: raw.AddN(inputs=[x]), normal(2), label="one"),
     # AddN takes its place; alone it is rewritten by TensorFlow, and never reaches XLA.
-    sample(
-        "AccumulateNV2",
-        lambda x, y: raw.AccumulateNV2(inputs=[x, y], shape=[2]),
-        normal(2),
-        normal(2),
-    ),
+    sample("AccumulateNV2", lambda x, y: raw.AccumulateNV2(inputs=[x, y], shape=[2]), normal(2),
+        normal(2)),
     *each("InvGrad", uniform(2, 3), normal(2, 3), xla=False),
     *each("ReciprocalGrad", uniform(2, 3), normal(2, 3)),
     *each("RsqrtGrad SigmoidGrad SqrtGrad TanhGrad", uniform(2, 3), normal(2, 3)),
     *each("EluGrad Relu6Grad ReluGrad SeluGrad SoftplusGrad", normal(2, 3), normal(2, 3)),
     *no_grad("SoftsignGrad", normal(2, 3), normal(2, 3)),
     *each("LeakyReluGrad", normal(2, 3), normal(2, 3), attrs={"alpha": 0.3}),
-    *no_grad(
-        "FakeQuantWithMinMaxArgsGradient", normal(2, 3), normal(2, 3), attrs={"min": -1.0, "max": 2}
-    ),
+    *no_grad("FakeQuantWithMinMaxArgsGradient", normal(2, 3), normal(2, 3),
+        attrs={"min": -1.0, "max": 2}),
     *each("ReluGrad", normal(), normal(), label="scalars"),
     *no_grad("ApproximateEqual", uniform(3), uniform(3), attrs={"tolerance": 0.3}),
     *no_grad("Betainc", uniform(2, 3), uniform(2, 3), uniform(2, 3), rtol=1e-4),
@@ -181,17 +169,13 @@ ONE_SHAPE = [
     *each("ClipByValue", normal(2, 3), uniform(low=-1, high=0), uniform()),
     *each("ClipByValue", normal(2, 3), uniform(2, 3, low=-1, high=0), uniform(), label="mixed"),
     *each("ClipByValue", normal(), uniform(low=-1, high=0), uniform(), label="scalars"),
-]
+]  # fmt: skip
 
 IDENTITIES = [
     sample("Identity", tf.identity, normal(2)),
     sample("Identity", tf.identity, WORDS, label="string", xla=False),
-    sample(
-        "PlaceholderWithDefault",
-        lambda x: raw.PlaceholderWithDefault(input=x, shape=[2, 3]),
-        normal(2, 3),
-        grad=False,
-    ),
+    sample("PlaceholderWithDefault", lambda x: raw.PlaceholderWithDefault(input=x, shape=[2, 3]),
+        normal(2, 3), grad=False),
     *no_grad("DeepCopy", normal(2, 3)),
     *no_grad("GuaranteeConst", normal(2, 3), xla=False),
     *each("CheckNumerics", normal(2, 3), attrs={"message": "here"}),
@@ -207,6 +191,6 @@ IDENTITIES = [
     *no_grad("ToBool", ints(high=2), xla=False),
     *no_grad("ToBool", normal(2, 0), label="empty", xla=False),
     *no_grad("ToBool", drawn((), lambda rng: rng.choice([b"", b"b"])), label="string", xla=False),
-]
+]  # fmt: skip
 
 SAMPLES = UNARY + BROADCASTING + ONE_SHAPE + IDENTITIES

@@ -26,11 +26,8 @@ SAMPLES = [
     sample("RFFT", real("RFFT", 6), normal(2, 6)),
     # TensorFlow's gradient takes no shorter length.
     sample("RFFT", real("RFFT", 4), normal(6), label="cut", grad=False),
-    sample(
-        "RFFT", lambda x, n: tf.raw_ops.RFFT(input=x, fft_length=n), normal(6),
-        fixed(np.int32([6])),
-        label="length_is_input", xla=False,
-    ),
+    sample("RFFT", lambda x, n: tf.raw_ops.RFFT(input=x, fft_length=n), normal(6),
+        fixed(np.int32([6])), label="length_is_input", xla=False),
     sample("RFFT2D", tf.signal.rfft2d, normal(4, 5, dtype=np.float64)),
     sample("RFFT3D", real("RFFT3D", 2, 4, 5), normal(2, 4, 5), grad=False),
 ]  # fmt: skip

@@ -49,53 +49,28 @@ SAMPLES = [
     sample("EuclideanNorm", lambda x: tf.math.reduce_euclidean_norm(x, [1, 2]), X, xla=False),
     sample("ArgMax", lambda x: tf.argmax(x, 0), X, grad=False),
     sample("ArgMin", lambda x: tf.argmin(x, -1, tf.int32), X, grad=False),
-    sample(
-        "ArgMax",
-        lambda x: tf.argmax(x, 2),
-        normal(1, 2, 3, 1, 2, 1, 2),
-        label="rank 7",
-        grad=False,
-    ),
-    *[
-        sample(op, lambda x, fn=fn: fn(x, 1), X, label=label)
-        for label, options in (
-            ("", {}),
-            ("exclusive reverse", {"exclusive": True, "reverse": True}),
-        )
-        for op, fn in (
-            ("Cumsum", lambda x, a, o=options: tf.cumsum(x, a, **o)),
-            ("Cumprod", lambda x, a, o=options: tf.math.cumprod(x, a, **o)),
-            (
-                "CumulativeLogsumexp",
-                lambda x, a, o=options: tf.math.cumulative_logsumexp(x, a, **o),
-            ),
-        )
-    ],
+    sample("ArgMax", lambda x: tf.argmax(x, 2), normal(1, 2, 3, 1, 2, 1, 2), label="rank 7",
+        grad=False),
+    *[sample(op, lambda x, fn=fn: fn(x, 1), X, label=label)
+        for label, options in (("", {}),
+        ("exclusive reverse", {"exclusive": True, "reverse": True}))
+        for op, fn in (("Cumsum", lambda x, a, o=options: tf.cumsum(x, a, **o)),
+        ("Cumprod", lambda x, a, o=options: tf.math.cumprod(x, a, **o)),
+        ("CumulativeLogsumexp", lambda x, a, o=options: tf.math.cumulative_logsumexp(x, a, **o)))],
     sample("Cumsum", lambda x: tf.cumsum(x, -1), X, label="negative"),
-    *[
-        sample(name, lambda *args, name=name, more=more: getattr(tf.raw_ops, name)(
-                   **_own_axis(*args), **more), *inputs, label=f"own-axis-{label}", max_ops=40,
-               xla=False)
-        for name, draw, more in (
-            ("All", bools, {"keep_dims": False}), ("Any", bools, {}), ("EuclideanNorm", normal, {}),
-            ("Max", normal, {}), ("Mean", normal, {}), ("Min", normal, {}), ("Prod", normal, {}),
-            ("Sum", normal, {}),
-        )
+    *[sample(name, lambda *args, name=name, more=more: getattr(tf.raw_ops, name)(**_own_axis(*args),
+        **more), *inputs, label=f"own-axis-{label}", max_ops=40, xla=False)
+        for name, draw, more in (("All", bools, {"keep_dims": False}), ("Any", bools, {}),
+        ("EuclideanNorm", normal, {}), ("Max", normal, {}), ("Mean", normal, {}),
+        ("Min", normal, {}), ("Prod", normal, {}), ("Sum", normal, {}))
         for label, inputs in (("both", (draw(3, 3),)),
-                              ("axis", (ints(low=-2, high=2), draw(3, 3).fixed)))
-    ],
-    *[
-        sample(name, lambda *args, name=name: getattr(tf.raw_ops, name)(
-                   **_own_axis(*args, name="dimension")), *inputs, label=f"own-axis-{label}",
-               max_ops=40, xla=False)
-        for name in ("ArgMax", "ArgMin")
+        ("axis", (ints(low=-2, high=2), draw(3, 3).fixed)))],
+    *[sample(name, lambda *args, name=name: getattr(tf.raw_ops,
+        name)(**_own_axis(*args, name="dimension")), *inputs, label=f"own-axis-{label}", max_ops=40,
+        xla=False) for name in ("ArgMax", "ArgMin")
         for label, inputs in (("both", (normal(3, 3),)),
-                              ("axis", (ints(low=-2, high=2), normal(3, 3).fixed)))
-    ],
-    *[
-        sample(name, lambda x, a, name=name: getattr(tf.raw_ops, name)(
-                   x=x, axis=a, exclusive=True, reverse=True),
-               normal(2, 2, 2), ints(low=-3, high=3), label="own-axis", max_ops=40, xla=False)
-        for name in ("Cumprod", "Cumsum", "CumulativeLogsumexp")
-    ],
+        ("axis", (ints(low=-2, high=2), normal(3, 3).fixed)))],
+    *[sample(name, lambda x, a, name=name: getattr(tf.raw_ops, name)(x=x, axis=a, exclusive=True,
+        reverse=True), normal(2, 2, 2), ints(low=-3, high=3), label="own-axis", max_ops=40,
+        xla=False) for name in ("Cumprod", "Cumsum", "CumulativeLogsumexp")],
 ]  # fmt: skip

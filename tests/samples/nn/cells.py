@@ -58,11 +58,9 @@ def _block_grad(name, **options):
 
 
 SAMPLES = [
-    *[
-        sample(name.replace("LSTM", "LSTMGrad"), _block_grad(name), normal(T, B, K), STATE, STATE,
-               normal(T, B, C), normal(T, B, C), **{**_QUIET, "max_ops": 60})
-        for name in ("BlockLSTM", "BlockLSTMV2")
-    ],
+    *[sample(name.replace("LSTM", "LSTMGrad"), _block_grad(name), normal(T, B, K), STATE, STATE,
+        normal(T, B, C), normal(T, B, C), **{**_QUIET, "max_ops": 60})
+        for name in ("BlockLSTM", "BlockLSTMV2")],
     sample("LSTMBlockCell", lambda x, cs, h: list(raw.LSTMBlockCell(
                x=x, cs_prev=cs, h_prev=h, forget_bias=0.5, cell_clip=1.0, use_peephole=True,
                **LSTM)), normal(B, K), STATE, STATE, **_QUIET),
@@ -83,13 +81,10 @@ SAMPLES = [
     sample("NearestNeighbors", lambda x, c: list(raw.NearestNeighbors(
                points=x, centers=c, k=np.int64(2))), normal(4, 2),
            fixed(_weights(5, 2, seed=8)), **_QUIET),
-    *[
-        sample("FusedPadConv2D", lambda x, mode=mode: raw.FusedPadConv2D(
-                   input=x, paddings=[[0, 0], [1, 1], [1, 1], [0, 0]],
-                   filter=_weights(2, 2, 2, 3, seed=9), mode=mode, strides=[1, 1, 1, 1],
-                   padding="VALID"), normal(1, 4, 4, 2), label=mode, **_QUIET)
-        for mode in ("REFLECT", "SYMMETRIC")
-    ],
+    *[sample("FusedPadConv2D",
+        lambda x, mode=mode: raw.FusedPadConv2D(input=x, paddings=[[0, 0], [1, 1], [1, 1], [0, 0]],
+        filter=_weights(2, 2, 2, 3, seed=9), mode=mode, strides=[1, 1, 1, 1], padding="VALID"),
+        normal(1, 4, 4, 2), label=mode, **_QUIET) for mode in ("REFLECT", "SYMMETRIC")],
     sample("FusedResizeAndPadConv2D", lambda x: raw.FusedResizeAndPadConv2D(
                input=x, size=[5, 5], paddings=[[0, 0], [1, 1], [1, 1], [0, 0]],
                filter=_weights(2, 2, 2, 3, seed=9), mode="REFLECT", strides=[1, 1, 1, 1],

@@ -98,11 +98,8 @@ def conv3d(label, image, kernel, dtype=np.float32, strides=(1, 1, 1), padding="S
 
 SAMPLES = [
     *conv2d("", (2, 5, 6, 3), (3, 2, 3, 4)),
-    *[
-        s
-        for label, case in CASES.items()
-        for s in conv2d(label, (1, 6, 7, 2), (3, 3, 2, 3), **case)
-    ],
+    *[s for label, case in CASES.items()
+        for s in conv2d(label, (1, 6, 7, 2), (3, 3, 2, 3), **case)],
     *conv2d("1x1", (1, 4, 4, 3), (1, 1, 3, 2)),
     *conv2d("1x1-stride", (1, 5, 4, 3), (1, 1, 3, 2), strides=(2, 2)),
     *conv2d("f64", (1, 6, 5, 2), (3, 3, 2, 3), np.float64, options=F64, strides=(2, 2)),
@@ -110,21 +107,17 @@ SAMPLES = [
     *conv2d("half", (1, 4, 4, 2), (2, 2, 2, 3), np.float16, options={**HALF, "grad": False}),
     *depthwise("", (2, 5, 6, 3), (3, 2, 3, 2)),
     *depthwise("valid-stride", (1, 6, 6, 2), (3, 3, 2, 1), padding="VALID", strides=(2, 2)),
-    *depthwise(
-        "explicit-f64", (1, 5, 5, 2), (3, 3, 2, 2), np.float64, options=F64, padding="EXPLICIT",
-        explicit=((1, 0), (2, 1)),
-    ),
+    *depthwise("explicit-f64", (1, 5, 5, 2), (3, 3, 2, 2), np.float64, options=F64,
+        padding="EXPLICIT", explicit=((1, 0), (2, 1))),
     *conv3d("", (2, 3, 4, 3, 2), (2, 2, 3, 2, 3)),
     *conv3d("stride-f64", (1, 4, 5, 4, 2), (2, 3, 2, 2, 2), np.float64, (2, 1, 2), "VALID", **F64),
     sample(
         "Conv", lambda x, f: raw.Conv(input=x, filter=f, strides=[1, 1, 2, 1], padding="SAME"),
         normal(2, 5, 5, 2), normal(3, 3, 2, 3).fixed, grad=False,  # it has no gradient
     ),
-    sample(
-        "ExtractImagePatches",
+    sample("ExtractImagePatches",
         lambda x: tf.image.extract_patches(x, [1, 2, 3, 1], [1, 2, 1, 1], [1, 1, 2, 1], "SAME"),
-        normal(2, 5, 6, 2),
-    ),
+        normal(2, 5, 6, 2)),
     sample(
         "ExtractVolumePatches",
         lambda x: tf.extract_volume_patches(x, [1, 2, 2, 1, 1], [1, 1, 2, 1, 1], "VALID"),

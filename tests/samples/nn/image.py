@@ -117,14 +117,11 @@ RESIZES = [
     sample("ResizeBilinearGrad", resize_grad("ResizeBilinearGrad", half_pixel_centers=True),
            normal(2, 6, 7, 3), IMAGES, grad=False),
     sample("ResizeNearestNeighbor", resize("ResizeNearestNeighbor"), IMAGES),
-    sample(
-        "ResizeNearestNeighborGrad",
+    sample("ResizeNearestNeighborGrad",
         lambda g: raw.ResizeNearestNeighborGrad(grads=g, size=[4, 5]), normal(2, 6, 7, 3),
-        grad=False, xla=False,
-    ),
+        grad=False, xla=False),
     sample("ScaleAndTranslate", scaled, IMAGES, xla=False),
-    sample("ScaleAndTranslateGrad", scaled_grad, normal(2, 6, 7, 3), IMAGES, grad=False,
-           xla=False),
+    sample("ScaleAndTranslateGrad", scaled_grad, normal(2, 6, 7, 3), IMAGES, grad=False, xla=False),
 ]  # fmt: skip
 
 BOXES = [
@@ -133,26 +130,18 @@ BOXES = [
     sample("CropAndResize", crop(), IMAGES, boxes(5), ints(5, high=2), xla=False, max_ops=16),
     sample("CropAndResize", crop(method="nearest", extrapolation_value=2.0), IMAGES, boxes(5),
            ints(5, high=2), xla=False, label="nearest", grad=False, max_ops=16),
-    sample(
-        "CropAndResizeGradBoxes",
+    sample("CropAndResizeGradBoxes",
         lambda g, x, b, i: raw.CropAndResizeGradBoxes(grads=g, image=x, boxes=b, box_ind=i),
-        normal(5, 2, 3, 3), IMAGES, boxes(5), ints(5, high=2), grad=False, xla=False, max_ops=16,
-    ),
-    sample(
-        "CropAndResizeGradImage",
-        lambda g, b, i: raw.CropAndResizeGradImage(
-            grads=g, boxes=b, box_ind=i, image_size=[2, 4, 5, 3], T=tf.float32
-        ),
-        normal(5, 2, 3, 3), boxes(5), ints(5, high=2), grad=False, xla=False, max_ops=16,
-    ),
+        normal(5, 2, 3, 3), IMAGES, boxes(5), ints(5, high=2), grad=False, xla=False, max_ops=16),
+    sample("CropAndResizeGradImage",
+        lambda g, b, i: raw.CropAndResizeGradImage(grads=g, boxes=b, box_ind=i,
+        image_size=[2, 4, 5, 3], T=tf.float32), normal(5, 2, 3, 3), boxes(5), ints(5, high=2),
+        grad=False, xla=False, max_ops=16),
     sample("DrawBoundingBoxes", lambda x, b: raw.DrawBoundingBoxes(images=x, boxes=b),
            normal(2, 8, 8, 3), boxes(2, 2), grad=False, xla=False),
-    sample(
-        "DrawBoundingBoxesV2",
-        lambda x, b, c: raw.DrawBoundingBoxesV2(images=x, boxes=b, colors=c),
-        normal(2, 8, 8, 3), boxes(2, 2), fixed(np.eye(3, dtype=np.float32)), grad=False,
-        xla=False,
-    ),
+    sample("DrawBoundingBoxesV2",
+        lambda x, b, c: raw.DrawBoundingBoxesV2(images=x, boxes=b, colors=c), normal(2, 8, 8, 3),
+        boxes(2, 2), fixed(np.eye(3, dtype=np.float32)), grad=False, xla=False),
     # What XLA leaves in the padding differs from what the kernel does.
     sample("NonMaxSuppressionV4", suppressed("V4"), boxes(6), uniform(6), grad=False,
            xla=False, max_ops=60, steps="boxes, the best one of each row that is left"),

@@ -44,10 +44,8 @@ SAMPLES = [
         ),
         normal(2, 3, 3, 6), label="depth", grad=False,  # its gradient has no CPU kernel
     ),
-    sample(
-        "MaxPool", lambda x: raw.MaxPool(input=x, **PLAIN), normal(*IMAGE, dtype=np.float64),
-        label="f64",
-    ),
+    sample("MaxPool", lambda x: raw.MaxPool(input=x, **PLAIN), normal(*IMAGE, dtype=np.float64),
+        label="f64"),
     sample("MaxPoolV2", lambda x: raw.MaxPoolV2(input=x, **PLAIN), normal(*IMAGE)),
     sample("MaxPool3D", lambda x: raw.MaxPool3D(input=x, **SPACE), normal(*VOLUME)),
     sample("AvgPool", lambda x: raw.AvgPool(value=x, **PLAIN), normal(*IMAGE)),
@@ -70,14 +68,10 @@ SAMPLES = [
     max_grad("MaxPoolGradGradV2", IMAGE, POOLED, IMAGE, max_ops=20, grad=False),  # no gradient
     max_grad("MaxPool3DGrad", VOLUME, SMALL, SMALL, attrs=SPACE, max_ops=20),
     max_grad("MaxPool3DGradGrad", VOLUME, SMALL, VOLUME, attrs=SPACE, max_ops=20),
-    sample(
-        "AvgPoolGrad",
-        lambda g: raw.AvgPoolGrad(orig_input_shape=IMAGE, grad=g, **PLAIN), normal(*POOLED),
-    ),
-    sample(
-        "AvgPool3DGrad",
-        lambda g: raw.AvgPool3DGrad(orig_input_shape=VOLUME, grad=g, **SPACE), normal(*SMALL),
-    ),
+    sample("AvgPoolGrad", lambda g: raw.AvgPoolGrad(orig_input_shape=IMAGE, grad=g, **PLAIN),
+        normal(*POOLED)),
+    sample("AvgPool3DGrad", lambda g: raw.AvgPool3DGrad(orig_input_shape=VOLUME, grad=g, **SPACE),
+        normal(*SMALL)),
     *[
         sample(
             "MaxPoolWithArgmax",

@@ -102,30 +102,22 @@ def _of(name, data, dtype=tf.quint8, **options):
 
 
 SAMPLES = [
-    *[
-        sample(name, _fake(name, **options), normal(2, 3), low, high, label=label)
+    *[sample(name, _fake(name, **options), normal(2, 3), low, high, label=label)
         for name, low, high in (("FakeQuantWithMinMaxVars", LOW, HIGH),
-                                ("FakeQuantWithMinMaxVarsPerChannel", LOWS, HIGHS))
-        for label, options in (("", {}), ("narrow", {"num_bits": 4, "narrow_range": True}))
-    ],
-    *[
-        sample(f"{name}Gradient", _fake_grad(f"{name}Gradient", **options), normal(2, 3),
-               normal(2, 3), low, high, grad=False, label=label, max_ops=20)
+        ("FakeQuantWithMinMaxVarsPerChannel", LOWS, HIGHS))
+        for label, options in (("", {}), ("narrow", {"num_bits": 4, "narrow_range": True}))],
+    *[sample(f"{name}Gradient", _fake_grad(f"{name}Gradient", **options), normal(2, 3),
+        normal(2, 3), low, high, grad=False, label=label, max_ops=20)
         for name, low, high in (("FakeQuantWithMinMaxVars", LOW, HIGH),
-                                ("FakeQuantWithMinMaxVarsPerChannel", LOWS, HIGHS))
-        for label, options in (("", {}), ("narrow", {"num_bits": 4, "narrow_range": True}))
-    ],
-    *[
-        sample(name, _trip(name, **options), normal(2, 3), low, high, label=label, **more)
+        ("FakeQuantWithMinMaxVarsPerChannel", LOWS, HIGHS))
+        for label, options in (("", {}), ("narrow", {"num_bits": 4, "narrow_range": True}))],
+    *[sample(name, _trip(name, **options), normal(2, 3), low, high, label=label, **more)
         for name in ("QuantizeAndDequantizeV2", "QuantizeAndDequantizeV4")
-        for label, options, low, high, more in (
-            ("", {"range_given": True}, LOW, HIGH, {}),
-            ("found", {"num_bits": 5}, LOW, HIGH, {"grad": name.endswith("2")}),
-            ("unsigned", {"range_given": True, "signed_input": False, "num_bits": 4,
-                          "narrow_range": True}, LOW, HIGH, {}),
-            ("axis-found", {"axis": 1}, LOWS, HIGHS, {"xla": False, "grad": name.endswith("2")}),
-        )
-    ],
+        for label, options, low, high, more in (("", {"range_given": True}, LOW, HIGH, {}),
+        ("found", {"num_bits": 5}, LOW, HIGH, {"grad": name.endswith("2")}),
+        ("unsigned", {"range_given": True, "signed_input": False, "num_bits": 4,
+        "narrow_range": True}, LOW, HIGH, {}),
+        ("axis-found", {"axis": 1}, LOWS, HIGHS, {"xla": False, "grad": name.endswith("2")}))],
     sample("QuantizeAndDequantizeV2", lambda x: _trip("QuantizeAndDequantizeV2", range_given=True,
                                                       round_mode="HALF_UP")(x, -1.0, 1.0),
            normal(2, 3), label="half up"),
@@ -136,46 +128,35 @@ SAMPLES = [
            **_QUIET),
     sample("QuantizeAndDequantizeV4Grad", functools.partial(_trip_grad, axis=1), normal(2, 3),
            normal(2, 3), LOWS, HIGHS, label="axis", **_QUIET),
-    *[
-        sample("Dequantize", functools.partial(_dequantize, **options), ints(2, 3, **_BYTES), low,
-               high, label=label, **_QUIET)
-        for label, options, low, high in (
-            ("", {}, LOW, HIGH), ("scaled", {"mode": "SCALED", "narrow_range": True}, LOW, HIGH),
-            ("axis", {"axis": 1}, LOWS, HIGHS),
-        )
-    ],
+    *[sample("Dequantize", functools.partial(_dequantize, **options), ints(2, 3, **_BYTES), low,
+        high, label=label, **_QUIET)
+        for label, options, low, high in (("", {}, LOW, HIGH),
+        ("scaled", {"mode": "SCALED", "narrow_range": True}, LOW, HIGH),
+        ("axis", {"axis": 1}, LOWS, HIGHS))],
     sample("Dequantize", lambda x: _dequantize(x, -1.0, 1.0, mode="MIN_FIRST"),
            ints(2, 3, **_BYTES), label="first", **_QUIET),
-    *[
-        sample("QuantizeV2", functools.partial(_quantize, **options), normal(2, 3), low, high,
-               label=label, **_QUIET)
-        for label, options, low, high in (
-            ("", {}, LOW, HIGH),
-            ("scaled", {"mode": "SCALED"}, LOW, HIGH),
-            ("axis", {"axis": 1, "ensure_minimum_range": 0.1}, LOWS, HIGHS),
-        )
-    ],
+    *[sample("QuantizeV2", functools.partial(_quantize, **options), normal(2, 3), low, high,
+        label=label, **_QUIET)
+        for label, options, low, high in (("", {}, LOW, HIGH),
+        ("scaled", {"mode": "SCALED"}, LOW, HIGH),
+        ("axis", {"axis": 1, "ensure_minimum_range": 0.1}, LOWS, HIGHS))],
     sample("QuantizeV2", lambda x: _quantize(x, -1.0, 1.0, mode="MIN_FIRST"), normal(2, 3),
            label="first", **_QUIET),
-    *[
-        sample("UniformQuantize", lambda x, s, z, axis=axis: _plain(raw.UniformQuantize(
-                   input=x, scales=s, zero_points=z, Tout=tf.qint8, quantization_axis=axis,
-                   **_ONE)),
-               normal(2, 3), scales, points, label=label, **_QUIET)
-        for label, axis, scales, points in (("", -1, _SCALE, ints()), ("axis", 1, _SCALE3, ints(3)))
-    ],
-    *[
-        sample("UniformDequantize", lambda x, s, z, axis=axis: raw.UniformDequantize(
-                   input=_q(x, tf.qint8), scales=s, zero_points=z, Tout=tf.float32,
-                   quantization_axis=axis, **_ONE),
-               ints(2, 3, low=-90, high=90), scales, points, label=label, **_QUIET)
-        for label, axis, scales, points in (("", -1, _SCALE, ints()), ("axis", 1, _SCALE3, ints(3)))
-    ],
-    sample("UniformQuantizedClipByValue", lambda x, a, b: _plain(raw.UniformQuantizedClipByValue(
-               operand=_q(x, tf.qint32), min=_q(a, tf.qint32), max=_q(b, tf.qint32), scales=0.1,
-               zero_points=0, **_ONE)),
-           ints(2, 3, low=-90, high=90), ints(low=-40, high=-10), ints(low=10, high=40),
-           **_QUIET),
+    *[sample("UniformQuantize",
+        lambda x, s, z, axis=axis: _plain(raw.UniformQuantize(input=x, scales=s, zero_points=z,
+        Tout=tf.qint8, quantization_axis=axis, **_ONE)), normal(2, 3), scales, points, label=label,
+        **_QUIET) for label, axis, scales, points in (("", -1, _SCALE, ints()),
+        ("axis", 1, _SCALE3, ints(3)))],
+    *[sample("UniformDequantize",
+        lambda x, s, z, axis=axis: raw.UniformDequantize(input=_q(x, tf.qint8), scales=s,
+        zero_points=z, Tout=tf.float32, quantization_axis=axis, **_ONE),
+        ints(2, 3, low=-90, high=90), scales, points, label=label, **_QUIET)
+        for label, axis, scales, points in (("", -1, _SCALE, ints()),
+        ("axis", 1, _SCALE3, ints(3)))],
+    sample("UniformQuantizedClipByValue",
+        lambda x, a, b: _plain(raw.UniformQuantizedClipByValue(operand=_q(x, tf.qint32),
+        min=_q(a, tf.qint32), max=_q(b, tf.qint32), scales=0.1, zero_points=0, **_ONE)),
+        ints(2, 3, low=-90, high=90), ints(low=-40, high=-10), ints(low=10, high=40), **_QUIET),
     sample("UniformRequantize", lambda x: _plain(raw.UniformRequantize(
                input=_q(x, tf.qint8), input_scales=[0.1, 0.2, 0.3], input_zero_points=[0, 1, 2],
                output_scales=0.2, output_zero_points=3, input_quantization_axis=1, Tout=tf.qint8,
@@ -208,11 +189,8 @@ SAMPLES = [
     sample("QuantizedBiasAdd", lambda x: _plain(raw.QuantizedBiasAdd(
                input=_q(x), bias=_q([1, 2, 3]), min_bias=0.0, max_bias=1.0, out_type=tf.qint32,
                **_RANGE)), ints(2, 3, **_BYTES), **_QUIET),
-    *[
-        sample(name, _of(name, "features", min_features=-1.0, max_features=7.0),
-               ints(2, 3, **_BYTES), **_QUIET)
-        for name in ("QuantizedRelu", "QuantizedRelu6")
-    ],
+    *[sample(name, _of(name, "features", min_features=-1.0, max_features=7.0), ints(2, 3, **_BYTES),
+        **_QUIET) for name in ("QuantizedRelu", "QuantizedRelu6")],
     sample("Requantize", _of("Requantize", "input", tf.qint32, input_min=-1.0, input_max=1.0,
                              requested_output_min=-1.0, requested_output_max=1.0,
                              out_type=tf.quint8), ints(2, 3, low=-2**30, high=2**30), **_QUIET),
@@ -221,27 +199,19 @@ SAMPLES = [
     sample("QuantizedConcat", lambda x, y: _plain(raw.QuantizedConcat(
                concat_dim=1, values=[_q(x), _q(y)], input_mins=[0.0, 0.0],
                input_maxes=[1.0, 2.0])), ints(2, 3, **_BYTES), ints(2, 2, **_BYTES), **_QUIET),
-    *[
-        sample(name, lambda x, y, name=name: _plain(getattr(raw, name)(
-                   x=_q(x), y=_q(y), min_x=-1.0, max_x=1.0, min_y=0.0, max_y=2.0)),
-               ints(2, 3, **_BYTES), ints(2, 3, **_BYTES), **_QUIET)
-        for name in ("QuantizedAdd", "QuantizedMul")
-    ],
-    *[
-        sample(name, lambda x, name=name: _plain(getattr(raw, name)(
-                   a=_q(x), b=_q(_KERNEL.reshape([3, 8]), tf.qint8),
-                   bias=np.arange(8.0, dtype=np.float32),
-                   min_a=0.0, max_a=1.0, min_b=-1.0, max_b=1.0, input_quant_mode="SCALED")),
-               ints(2, 3, **_BYTES), **_QUIET)
-        for name in ("QuantizedMatMulWithBias", "QuantizedMatMulWithBiasAndRelu")
-    ],
+    *[sample(name, lambda x, y, name=name: _plain(getattr(raw, name)(x=_q(x), y=_q(y), min_x=-1.0,
+        max_x=1.0, min_y=0.0, max_y=2.0)), ints(2, 3, **_BYTES), ints(2, 3, **_BYTES), **_QUIET)
+        for name in ("QuantizedAdd", "QuantizedMul")],
+    *[sample(name, lambda x, name=name: _plain(getattr(raw, name)(a=_q(x),
+        b=_q(_KERNEL.reshape([3, 8]), tf.qint8), bias=np.arange(8.0, dtype=np.float32), min_a=0.0,
+        max_a=1.0, min_b=-1.0, max_b=1.0, input_quant_mode="SCALED")), ints(2, 3, **_BYTES),
+        **_QUIET) for name in ("QuantizedMatMulWithBias", "QuantizedMatMulWithBiasAndRelu")],
     sample("QuantizedBatchNormWithGlobalNormalization",
-           lambda x: _plain(raw.QuantizedBatchNormWithGlobalNormalization(
-               t=_q(x), t_min=-1.0, t_max=1.0, out_type=tf.qint32, variance_epsilon=1e-3,
-               scale_after_normalization=True,
-               **{k: _q([3, 200]) for k in ("m", "v", "beta", "gamma")},
-               **{f"{k}_min": 0.1 for k in ("m", "v", "beta", "gamma")},
-               **{f"{k}_max": 2.0 for k in ("m", "v", "beta", "gamma")})), _IMAGE, **_QUIET),
+        lambda x: _plain(raw.QuantizedBatchNormWithGlobalNormalization(t=_q(x), t_min=-1.0,
+        t_max=1.0, out_type=tf.qint32, variance_epsilon=1e-3, scale_after_normalization=True,
+        **{k: _q([3, 200]) for k in ("m", "v", "beta", "gamma")},
+        **{f"{k}_min": 0.1 for k in ("m", "v", "beta", "gamma")},
+        **{f"{k}_max": 2.0 for k in ("m", "v", "beta", "gamma")})), _IMAGE, **_QUIET),
     sample("UniformQuantizedConvolution", lambda x: _plain(raw.UniformQuantizedConvolution(
                lhs=_q(x, tf.qint8), rhs=_q(_KERNEL.reshape([3, 2, 2, 2]), tf.qint8),
                Tout=tf.qint32, padding="SAME", window_strides=[2, 1], **_SCALES, **_THREE)),

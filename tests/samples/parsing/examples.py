@@ -31,21 +31,13 @@ def version_1(op, serialized, **options):
 
 
 SAMPLES = [
-    sample(
-        "ParseExample", lambda x: version_1(tf.raw_ops.ParseExample, x, names=[]),
-        texts(3, of=EXAMPLES), **PLAIN,
-    ),
-    sample(
-        "ParseExampleV2", lambda x: tf.io.parse_single_example(x, FEATURES), texts(of=EXAMPLES),
-        **PLAIN,
-    ),
-    sample(
-        "ParseExampleV2", lambda x: tf.io.parse_example(x, FEATURES), texts(3, of=EXAMPLES),
-        label="vectors", **PLAIN,
-    ),
-    sample(
-        "ParseSingleExample",
+    sample("ParseExample", lambda x: version_1(tf.raw_ops.ParseExample, x, names=[]),
+        texts(3, of=EXAMPLES), **PLAIN),
+    sample("ParseExampleV2", lambda x: tf.io.parse_single_example(x, FEATURES), texts(of=EXAMPLES),
+        **PLAIN),
+    sample("ParseExampleV2", lambda x: tf.io.parse_example(x, FEATURES), texts(3, of=EXAMPLES),
+        label="vectors", **PLAIN),
+    sample("ParseSingleExample",
         lambda x: version_1(tf.raw_ops.ParseSingleExample, x, num_sparse=0), texts(of=EXAMPLES),
-        **PLAIN,
-    ),
+        **PLAIN),
 ]  # fmt: skip

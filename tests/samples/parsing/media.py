@@ -44,45 +44,31 @@ def decoder(op_type, of, shape, label="", **attrs):
 
 
 SAMPLES = [
-    sample(
-        "DecodeAndCropJpeg",
-        lambda x, window: tf.ensure_shape(
-            tf.io.decode_and_crop_jpeg(x, window, channels=3), [2, 2, 3]
-        ),
-        texts(of=JPEG), window(),
-        **PLAIN,
-    ),
+    sample("DecodeAndCropJpeg",
+        lambda x, window: tf.ensure_shape(tf.io.decode_and_crop_jpeg(x, window, channels=3),
+        [2, 2, 3]), texts(of=JPEG), window(), **PLAIN),
     decoder("DecodeBmp", [bitmap(1), bitmap(200)], [1, 1, 3]),
     decoder("DecodeGif", [GIF], [1, 1, 1, 3]),
     decoder("DecodeImage", [*JPEG, *PNG], [4, 5, 3], channels=3),
     decoder("DecodeImage", PNG, [4, 5, 3], "floats", channels=3, dtype=tf.float32),
     decoder("DecodeJpeg", JPEG, [4, 5, 1], channels=1),
     decoder("DecodePng", PNG, [4, 5, 4], channels=4, dtype=tf.uint16),
-    sample(
-        "DecodeWav", lambda x: tf.audio.decode_wav(x, desired_channels=1, desired_samples=4),
-        texts(of=WAV), **PLAIN,
-    ),
+    sample("DecodeWav", lambda x: tf.audio.decode_wav(x, desired_channels=1, desired_samples=4),
+        texts(of=WAV), **PLAIN),
     decoder("DecodeWebP", [WEBP], [1, 1, 1, 3], channels=3),
     sample("EncodeJpeg", lambda x: tf.io.encode_jpeg(x, quality=80), image(4, 5, 3), **PLAIN),
-    sample(
-        "EncodeJpegVariableQuality",
-        lambda x, quality: raw.EncodeJpegVariableQuality(images=x, quality=quality),
-        image(4, 5, 3), ints(low=50, high=90), **PLAIN,
-    ),
+    sample("EncodeJpegVariableQuality",
+        lambda x, quality: raw.EncodeJpegVariableQuality(images=x, quality=quality), image(4, 5, 3),
+        ints(low=50, high=90), **PLAIN),
     sample("EncodePng", tf.io.encode_png, image(4, 5, 3), **PLAIN),
     sample("EncodePng", tf.io.encode_png, image(2, 4, 5, 1), label="several", **PLAIN),
     sample("EncodeWav", lambda x, rate: tf.audio.encode_wav(x, rate), uniform(6, 2),
            ints(low=8000, high=9000), **PLAIN),
     sample("ExtractJpegShape", tf.io.extract_jpeg_shape, texts(of=JPEG), **PLAIN),
-    sample(
-        "ParseTensor", lambda x: tf.ensure_shape(tf.io.parse_tensor(x, tf.float32), [2]),
-        texts(of=TENSORS), **PLAIN,
-    ),
+    sample("ParseTensor", lambda x: tf.ensure_shape(tf.io.parse_tensor(x, tf.float32), [2]),
+        texts(of=TENSORS), **PLAIN),
     sample("SerializeTensor", tf.io.serialize_tensor, normal(2, 3), **PLAIN),
-    sample(
-        "StatelessSampleDistortedBoundingBox",
-        lambda seed: list(tf.image.stateless_sample_distorted_bounding_box(
-            [30, 40, 3], np.float32([[[0.1, 0.1, 0.8, 0.8]]]), seed)),
-        ints(2, high=1000), **PLAIN,
-    ),
+    sample("StatelessSampleDistortedBoundingBox",
+        lambda seed: list(tf.image.stateless_sample_distorted_bounding_box([30, 40, 3],
+        np.float32([[[0.1, 0.1, 0.8, 0.8]]]), seed)), ints(2, high=1000), **PLAIN),
 ]  # fmt: skip

@@ -24,17 +24,11 @@ def texts(*shape, of):
 
 JSON = [b"{}", b'{"features": {"feature": {"a": {"int64List": {"value": ["1"]}}}}}']
 SAMPLES = [
-    sample(
-        "DecodeCSV", lambda x: tf.io.decode_csv(x, [[0.5], ["-"]]),
-        texts(of=[b"1,a", b",b", b"2.5,"]), **PLAIN,
-    ),
-    sample(
-        "DecodeCSV", lambda x: tf.io.decode_csv(x, [[0]], ";", na_value="no", select_cols=[1]),
-        texts(2, 2, of=[b"1;2;3", b"4;no;6"]), label="one column", **PLAIN,
-    ),
-    sample(
-        "DecodeCompressed", lambda x: raw.DecodeCompressed(bytes=x, compression_type=""),
-        texts(2, of=[b"a", b"", b"bcd"]), **PLAIN,
-    ),
+    sample("DecodeCSV", lambda x: tf.io.decode_csv(x, [[0.5], ["-"]]),
+        texts(of=[b"1,a", b",b", b"2.5,"]), **PLAIN),
+    sample("DecodeCSV", lambda x: tf.io.decode_csv(x, [[0]], ";", na_value="no", select_cols=[1]),
+        texts(2, 2, of=[b"1;2;3", b"4;no;6"]), label="one column", **PLAIN),
+    sample("DecodeCompressed", lambda x: raw.DecodeCompressed(bytes=x, compression_type=""),
+        texts(2, of=[b"a", b"", b"bcd"]), **PLAIN),
     sample("DecodeJSONExample", tf.io.decode_json_example, texts(of=JSON), **PLAIN),
 ]  # fmt: skip

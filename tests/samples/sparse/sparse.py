@@ -63,16 +63,12 @@ _OPTIONS = {"xla": False, "max_ops": 40}  # XLA has no such kernels
 SAMPLES = [
     sample("SparseConcat", _concat, places(4, 3, 4), normal(4), places(3, 3, 2), normal(3),
            grad=False, **_OPTIONS),
-    *[
-        sample(name, lambda at, x, d, name=name: getattr(raw, name)(
-                   sp_indices=at, sp_values=x, sp_shape=[3, 4], dense=d),
-               places(5, 3, 4), normal(5), normal(4), **_OPTIONS)
-        for name in ("SparseDenseCwiseDiv", "SparseDenseCwiseMul")
-    ],
+    *[sample(name, lambda at, x, d, name=name: getattr(raw, name)(sp_indices=at, sp_values=x,
+        sp_shape=[3, 4], dense=d), places(5, 3, 4), normal(5), normal(4), **_OPTIONS)
+        for name in ("SparseDenseCwiseDiv", "SparseDenseCwiseMul")],
     sample("SparseDenseCwiseAdd",
-           lambda at, x, d: raw.SparseDenseCwiseAdd(
-               sp_indices=at, sp_values=x, sp_shape=[3, 4], dense=d),
-           places(5, 3, 4), normal(5), normal(3, 4), grad=False, **_OPTIONS),  # it has none
+        lambda at, x, d: raw.SparseDenseCwiseAdd(sp_indices=at, sp_values=x, sp_shape=[3, 4],
+        dense=d), places(5, 3, 4), normal(5), normal(3, 4), grad=False, **_OPTIONS),  # it has none
     sample("SparseReduceMax", _reduce("SparseReduceMax", [1]), places(5, 3, 4), normal(5),
            grad=False, **_OPTIONS),  # it has none
     sample("SparseReduceSum", _reduce("SparseReduceSum", [-1]), places(5, 3, 4), normal(5),
@@ -89,9 +85,8 @@ SAMPLES = [
            lambda at, x: raw.SparseSoftmax(sp_indices=at, sp_values=x, sp_shape=[3, 4]),
            places(5, 3, 4), normal(5), **_OPTIONS),
     sample("SparseTensorDenseAdd",
-           lambda at, x, b: raw.SparseTensorDenseAdd(
-               a_indices=at, a_values=x, a_shape=np.int64([3, 4]), b=b),
-           places(5, 3, 4), normal(5), normal(3, 4), **_OPTIONS),
+        lambda at, x, b: raw.SparseTensorDenseAdd(a_indices=at, a_values=x,
+        a_shape=np.int64([3, 4]), b=b), places(5, 3, 4), normal(5), normal(3, 4), **_OPTIONS),
     sample("SparseTensorDenseMatMul", _matmul([3, 4]), places(5, 3, 4), normal(5), normal(4, 2),
            **_OPTIONS),
     sample("SparseTensorDenseMatMul", _matmul([3, 4], adjoint_a=True, adjoint_b=True),

@@ -31,11 +31,6 @@ SAMPLES = [
     stateful("ParameterizedTruncatedNormal", truncated, uniform()),
     stateful("ParameterizedTruncatedNormal", truncated, uniform(2), label="vector"),
     stateful("RandomShuffle", tf.random.shuffle, normal(4, 2)),
-    stateful(
-        "RandomShuffle",
-        lambda x, y: (x, tf.random.shuffle(y)),
-        normal(),
-        fixed(np.arange(4)),
-        label="invariant",
-    ),
-]
+    stateful("RandomShuffle", lambda x, y: (x, tf.random.shuffle(y)), normal(), fixed(np.arange(4)),
+        label="invariant"),
+]  # fmt: skip

@@ -47,62 +47,25 @@ def _key_counter_alg(seed):
 
 
 UNIFORM = [
-    *(
-        _drawn(
-            "StatelessRandomUniform",
-            lambda s, d=d: r.StatelessRandomUniform(shape=[7], seed=s, dtype=d),
-            SEED,
-            label=d.name,
-        )
-        for d in (tf.bfloat16, tf.float32, tf.float64, tf.half)
-    ),
-    _drawn(
-        "StatelessRandomUniformV2",
-        lambda s: tf.random.stateless_uniform([2, 3], s),
-        LONG_SEED,
-        label="int64-seed",
-    ),
-    *(
-        _drawn(
-            "StatelessRandomUniformFullInt",
-            lambda s, d=d: r.StatelessRandomUniformFullInt(shape=[7], seed=s, dtype=d),
-            SEED,
-            label=d.name,
-        )
-        for d in (tf.int32, tf.int64, tf.uint32, tf.uint64)
-    ),
-    *(
-        _drawn(
-            "StatelessRandomUniformInt",
-            lambda s, lo=lo, hi=hi: r.StatelessRandomUniformInt(
-                shape=[7], seed=s, minval=lo, maxval=hi
-            ),
-            SEED,
-            label=lo.dtype.name,
-        )
-        for lo, hi in (
-            (tf.constant(-(2**31)), tf.constant(2**31 - 7)),
-            (tf.constant(-5, tf.int64), tf.constant(2**62, tf.int64)),
-        )
-    ),
-    *(
-        _drawn("StatelessRandomUniformV2",
-               _of_key("StatelessRandomUniformV2", shape=[3, 2], dtype=d),
-               KEY, COUNTER, label=d.name)
-        for d in (tf.float32, tf.float64)
-    ),
-    _drawn(
-        "StatelessRandomUniformFullIntV2",
-        _of_key("StatelessRandomUniformFullIntV2", shape=[5], dtype=tf.uint32),
-        KEY,
-        COUNTER,
-    ),
-    _drawn(
-        "StatelessRandomUniformIntV2",
-        _of_key("StatelessRandomUniformIntV2", shape=[5], minval=3, maxval=1000),
-        KEY,
-        COUNTER,
-    ),
+    *(_drawn("StatelessRandomUniform",
+        lambda s, d=d: r.StatelessRandomUniform(shape=[7], seed=s, dtype=d), SEED, label=d.name)
+        for d in (tf.bfloat16, tf.float32, tf.float64, tf.half)),
+    _drawn("StatelessRandomUniformV2", lambda s: tf.random.stateless_uniform([2, 3], s), LONG_SEED,
+        label="int64-seed"),
+    *(_drawn("StatelessRandomUniformFullInt",
+        lambda s, d=d: r.StatelessRandomUniformFullInt(shape=[7], seed=s, dtype=d), SEED,
+        label=d.name) for d in (tf.int32, tf.int64, tf.uint32, tf.uint64)),
+    *(_drawn("StatelessRandomUniformInt",
+        lambda s, lo=lo, hi=hi: r.StatelessRandomUniformInt(shape=[7], seed=s, minval=lo,
+        maxval=hi), SEED, label=lo.dtype.name)
+        for lo, hi in ((tf.constant(-(2**31)), tf.constant(2**31 - 7)),
+        (tf.constant(-5, tf.int64), tf.constant(2**62, tf.int64)))),
+    *(_drawn("StatelessRandomUniformV2", _of_key("StatelessRandomUniformV2", shape=[3, 2], dtype=d),
+        KEY, COUNTER, label=d.name) for d in (tf.float32, tf.float64)),
+    _drawn("StatelessRandomUniformFullIntV2",
+        _of_key("StatelessRandomUniformFullIntV2", shape=[5], dtype=tf.uint32), KEY, COUNTER),
+    _drawn("StatelessRandomUniformIntV2",
+        _of_key("StatelessRandomUniformIntV2", shape=[5], minval=3, maxval=1000), KEY, COUNTER),
 ]  # fmt: skip
 
 NORMAL = [
@@ -142,15 +105,12 @@ CHOICES = [
 ]  # fmt: skip
 
 LOOPED = [
-    _drawn("SobolSample",
-           lambda k: r.SobolSample(dim=2, num_results=3, skip=k), ints(high=9)),
+    _drawn("SobolSample", lambda k: r.SobolSample(dim=2, num_results=3, skip=k), ints(high=9)),
     _drawn("StatelessMultinomial",
-           lambda s, p: r.StatelessMultinomial(logits=p, num_samples=4, seed=s), SEED,
-           normal(2, 3)),
+        lambda s, p: r.StatelessMultinomial(logits=p, num_samples=4, seed=s), SEED, normal(2, 3)),
     _drawn("StatelessParameterizedTruncatedNormal",
-           lambda s, m: r.StatelessParameterizedTruncatedNormal(
-               shape=[3], seed=s, means=m, stddevs=1.0, minvals=-1.0, maxvals=1.0),
-           SEED, uniform(3)),
+        lambda s, m: r.StatelessParameterizedTruncatedNormal(shape=[3], seed=s, means=m,
+        stddevs=1.0, minvals=-1.0, maxvals=1.0), SEED, uniform(3)),
     _drawn("StatelessRandomBinomial",
            lambda s: r.StatelessRandomBinomial(shape=[3], seed=s, counts=5.0, probs=0.4,
                                                dtype=tf.float32), SEED),
@@ -167,8 +127,7 @@ LOOPED = [
     _drawn("StatelessRandomUniformV2",
            _of_key("StatelessRandomUniformV2", shape=[70]), KEY, COUNTER, label="large"),
     _drawn("StatelessShuffle",
-           lambda k, c: r.StatelessShuffle(value=tf.range(6), key=k, counter=c, alg=1),
-           KEY, COUNTER),
+        lambda k, c: r.StatelessShuffle(value=tf.range(6), key=k, counter=c, alg=1), KEY, COUNTER),
     _drawn("StatelessTruncatedNormal",
            lambda s: r.StatelessTruncatedNormal(shape=[5], seed=s), SEED),
     _drawn("StatelessTruncatedNormalV2",

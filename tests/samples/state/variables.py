@@ -91,12 +91,11 @@ SAMPLES = [
     ),
     # XLA does not compile it.
     sample("ResourceGatherNd", lambda i: FLOATS.gather_nd(i), ints(2, 2, high=3), xla=False),
-    sample(
-        "ResourceGatherNd", lambda i: FLOATS.gather_nd(i), ints(1, high=3), label="row", xla=False
-    ),
+    sample("ResourceGatherNd", lambda i: FLOATS.gather_nd(i), ints(1, high=3), label="row",
+        xla=False),
     sample("ResourceStridedSliceAssign", _slice, normal(3), unknown=False),
     # Making a variable is nothing that XLA compiles.
     sample("VarHandleOp", _made, normal(3), xla=False, unknown=False),
     sample("VarIsInitializedOp", _made, normal(3), xla=False, label="asked", unknown=False),
     sample("VariableShape", _shape, normal(3)),
-]
+]  # fmt: skip

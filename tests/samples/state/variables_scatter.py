@@ -36,21 +36,11 @@ def _same_value_nd(i, x):
 
 
 SAMPLES = [
-    *(
-        sample(op_type, _scatter(op_type), ints(3, high=5), normal(3, 2))
-        for op_type in (
-            "ResourceScatterAdd",
-            "ResourceScatterDiv",
-            "ResourceScatterMax",
-            "ResourceScatterMin",
-            "ResourceScatterMul",
-            "ResourceScatterSub",
-        )
-    ),
-    *(
-        sample(op_type, _scatter(op_type), ints(3, high=5), normal(), label="scalar")
-        for op_type in ("ResourceScatterAdd", "ResourceScatterMax")
-    ),
+    *(sample(op_type, _scatter(op_type), ints(3, high=5), normal(3, 2))
+        for op_type in ("ResourceScatterAdd", "ResourceScatterDiv", "ResourceScatterMax",
+        "ResourceScatterMin", "ResourceScatterMul", "ResourceScatterSub")),
+    *(sample(op_type, _scatter(op_type), ints(3, high=5), normal(), label="scalar")
+        for op_type in ("ResourceScatterAdd", "ResourceScatterMax")),
     *(
         # XLA does not compile scatters of maxima and minima.
         sample(
@@ -70,4 +60,4 @@ SAMPLES = [
     # Different values may not meet in one row: test_state.py.
     sample("ResourceScatterNdUpdate", _same_value_nd, ints(1, 1, high=5), normal(2), unknown=False),
     sample("ResourceScatterUpdate", _same_value, ints(high=5), normal(2), unknown=False),
-]
+]  # fmt: skip

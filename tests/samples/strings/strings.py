@@ -65,35 +65,20 @@ SAMPLES = [
     one("UnicodeTranscode", input_encoding="UTF-8", output_encoding="UTF-16-BE"),
     joined([0], 3), joined([0, 1], 2, 3, label="rows first"),
     joined([-1, 0], 2, 3, label="columns first"), joined([1], 2, 3, label="kept", keep_dims=True),
-    sample(
-        "RegexFullMatch",
-        lambda x, pattern: raw.RegexFullMatch(input=x, pattern=pattern),
-        texts(3), fixed(b"[a-z]*"), **PLAIN,
-    ),
-    sample(
-        "RegexReplace",
-        lambda x, pattern, rewrite: raw.RegexReplace(
-            input=x, pattern=pattern, rewrite=rewrite, replace_global=False
-        ),
-        texts(2, 2), fixed(b"[a-z]"), fixed(b"-"), **PLAIN,
-    ),
-    sample(
-        "StringJoin",
-        lambda x, y, z: tf.strings.join([x, y, z], "-"), texts(2, 3), texts(), texts(2, 3), **PLAIN,
-    ),
+    sample("RegexFullMatch", lambda x, pattern: raw.RegexFullMatch(input=x, pattern=pattern),
+        texts(3), fixed(b"[a-z]*"), **PLAIN),
+    sample("RegexReplace",
+        lambda x, pattern, rewrite: raw.RegexReplace(input=x, pattern=pattern, rewrite=rewrite,
+        replace_global=False), texts(2, 2), fixed(b"[a-z]"), fixed(b"-"), **PLAIN),
+    sample("StringJoin", lambda x, y, z: tf.strings.join([x, y, z], "-"), texts(2, 3), texts(),
+        texts(2, 3), **PLAIN),
     sample("StringJoin", lambda x, y: tf.strings.join([x, y]), texts(), texts(), label="scalars",
            **PLAIN),
-    sample(
-        "Substr",
-        lambda x, at: tf.strings.substr(x, at, [2] * 4), texts(4, of=[b"abcd", b"efghi"]),
-        ints(4, high=3), **PLAIN,
-    ),
+    sample("Substr", lambda x, at: tf.strings.substr(x, at, [2] * 4),
+        texts(4, of=[b"abcd", b"efghi"]), ints(4, high=3), **PLAIN),
     sample("Substr", lambda x: tf.strings.substr(x, -3, 2), texts(2, 2, of=[b"abcd", b"efghi"]),
            label="constants", **PLAIN),
-    sample(
-        "Substr",
-        lambda x, at, size: tf.strings.substr(x, at, size, unit="UTF8_CHAR"),
+    sample("Substr", lambda x, at, size: tf.strings.substr(x, at, size, unit="UTF8_CHAR"),
         texts(of=["äbcd".encode(), "efgüi".encode()]), ints(high=3), ints(high=4), label="scalars",
-        **PLAIN,
-    ),
+        **PLAIN),
 ]  # fmt: skip
