@@ -76,6 +76,24 @@ def test_rows_that_leave_one_by_one():
     check(total(appended), K)
 
 
+def test_a_loop_of_which_only_one_result_grows():
+    """Trials of the outer trip ask for the vector that may grow first, for the other one later."""
+    shapes = (tf.TensorShape([]), tf.TensorShape([None]), tf.TensorShape([2]))
+
+    def inner(t, v, s):
+        return t + 1, v * 1.1, tf.sin(s) + tf.reduce_sum(v)
+
+    def outer(t, v, s):
+        return t + 1, *tf.while_loop(lambda j, *_: j < 2, inner, (0, v, s), shapes)[1:]
+
+    def one(k, x):
+        start = (0, x[0, :1], x[0])
+        _, v, s = tf.while_loop(lambda t, *_: t < k, outer, start, shapes)
+        return tf.reduce_sum(v) + s
+
+    assert_close(mapped(one, K, X), by_row(one, K, X))
+
+
 def test_refused_before_it_runs():
     with pytest.raises(tf_pfor.NotVectorizableError, match="its shape, and while_strategy is 'ma"):
         mapped(total(appended), SAME, X, while_strategy="mask")

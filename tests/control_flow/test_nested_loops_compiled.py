@@ -166,18 +166,26 @@ def test_a_tape_around_the_map(name):
         np.testing.assert_allclose(row, wanted, rtol=1e-9, atol=1e-12)
 
 
-def test_a_loop_in_a_branch_is_refused():
-    def model(k, m, x):
-        def loop():
-            return tf.while_loop(
-                lambda t, _: t < m, lambda t, s: (t + 1, cell(s, x)), (0, x), maximum_iterations=4
-            )[1]
+@pytest.mark.parametrize("by_row", [True, False])
+def test_a_loop_in_a_branch_is_refused(by_row):
+    """Rows choose the branch, or a number does that all rows share."""
 
-        return tf.cond(k > 1, loop, lambda: tf.sin(x))
+    def run(shared):
+        def model(k, m, x):
+            def loop():
+                return tf.while_loop(
+                    lambda t, _: t < m,
+                    lambda t, s: (t + 1, cell(s, x)),
+                    (0, x),
+                    maximum_iterations=4,
+                )[1]
 
-    one = gradients(model)
+            return tf.cond((k if by_row else shared) > 1, loop, lambda: tf.sin(x))
+
+        return tf_pfor.vmap(gradients(model))(OUTER, INNER, X)
+
     with pytest.raises(tf_pfor.NotVectorizableError, match="put the condition into that of the"):
-        tf.function(tf_pfor.vmap(one), jit_compile=True, autograph=False)(OUTER, INNER, X)
+        tf.function(run, jit_compile=True, autograph=False)(tf.constant(2))
 
 
 def test_loops_without_a_bound_are_refused():

@@ -191,6 +191,19 @@ def test_gradients_of_copies_of_a_branch_that_calls():
         np.testing.assert_allclose(tf.nest.flatten(found), [slope_there, slope_there])
 
 
+def test_a_shape_that_is_made_of_constants_under_jit_compile():
+    """XLA must see in the loop how the shape is made."""
+
+    def body(x):
+        sizes = tf.transpose(tf.constant([[2, 1], [1, 3]]))
+        return tf.reshape(x, tf.reshape(sizes, [4]))
+
+    x = tf.reshape(rows(9), [3, 6])
+    run = tf.function(lambda: tf_pfor.vectorized_map(body, x), jit_compile=True, autograph=False)
+    with unregistered(("Reshape",)):
+        np.testing.assert_array_equal(run(), tf.reshape(x, [3, 2, 1, 1, 3]))
+
+
 def test_an_op_inside_a_loop_can_be_asked_for_by_a_gradient():
     @tf.custom_gradient
     def odd(x):

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.core.errors import Refused
 
-QUERIES = frozenset(["VarIsInitializedOp", "VariableShape"])
+QUERIES = frozenset(["DeviceIndex", "VarIsInitializedOp", "VariableShape"])
 ASSIGNMENTS = frozenset(["AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp"])
 READS = frozenset(
     [

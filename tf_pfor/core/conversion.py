@@ -145,6 +145,10 @@ class Conversion(Protocol):
         """The ops that the results which were asked for need."""
         ...
 
+    def expect(self, tensors: Sequence[tf.Tensor]) -> None:
+        """Says what will be asked for, some now and some later."""
+        ...
+
     def convert(
         self, tensors: Sequence[tf.Tensor], operations: Iterable[tf.Operation] = ()
     ) -> list[Value]:

@@ -82,8 +82,9 @@ class Region:
         inside = set(ops)
         new = [t.op for op in ops for t in op.inputs if _is_new_list(t)]
         small = {op: None for op in new if inside.isdisjoint(t.op for t in op.inputs)}
-        known = [t for op in (*small, *ops) for t in op.inputs if _is_small_constant(t)]
-        small = {op: None for op in (*(t.op for t in known), *small) if op not in ops}
+        memo: dict[Any, list[tf.Operation]] = {}
+        known = [o for op in (*small, *ops) for t in op.inputs for o in _of_constants(t, memo)]
+        small = {op: None for op in (*known, *small) if op not in ops}
         ops = [*small, *ops]
         inside = set(ops)
         inputs = {key(t): t for op in ops for t in op.inputs if t.op not in inside}
@@ -247,10 +248,23 @@ def copied(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]
     return _graphs.create_op(graph, op.type, list(inputs), protos, op.name).outputs
 
 
-def _is_small_constant(tensor: tf.Tensor) -> bool:
-    """A shape or the like: of integers, since the others may be differentiated by."""
-    is_small = tensor.dtype.is_integer and (tensor.shape.num_elements() or 0) <= _SMALL
-    return tensor.op.type == "Const" and is_small
+def _of_constants(tensor: tf.Tensor, memo: dict[Any, list[tf.Operation]]) -> list[tf.Operation]:
+    """The ops that make a shape or the like of constants, in running order; none for others.
+
+    Only integers count, since others may be differentiated by.
+    """
+    op, at = tensor.op, key(tensor)
+    if at not in memo:
+        memo[at] = []
+        is_small = tensor.dtype.is_integer and (tensor.shape.num_elements() or 0) <= _SMALL
+        given = [_of_constants(t, memo) for t in op.inputs] if is_small and _is_plain(op) else []
+        if is_small and (op.type == "Const" or (given and all(given))):
+            memo[at] = [*dict.fromkeys(o for made in given for o in made), op]
+    return memo[at]
+
+
+def _is_plain(op: tf.Operation) -> bool:
+    return not op.control_inputs and not _tf.functions_of(op) and may_repeat(op)
 
 
 def _is_new_list(tensor: tf.Tensor) -> bool:

@@ -15,7 +15,8 @@ def kept(call: Call) -> list[Value]:
     """A loop-invariant op, emitted once."""
     if call.op_type != "Const":
         call.walker.recorder.add(call.op, Outcome.KEPT)
-    if matching.is_shape_arithmetic(call.op):  # emitted only if an emitted op reads it
+    # Emitted only if an emitted op reads it. XLA has no kernel for a FakeParam in place of a list.
+    if matching.is_shape_arithmetic(call.op) or call.op_type == "FakeParam":
         output = call.op.outputs[0]
         return [Unstacked.deferred(call.rebuild, dims(output), output.dtype)]
     made = call.rebuild()

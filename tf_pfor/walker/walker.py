@@ -89,14 +89,19 @@ class Walker:
           Failed: if something they need could not be converted; ``recorder`` has the reasons.
         """
         self._reopen(tensors)
-        self._asked = (*self._asked, *tensors)
-        self._roots = (*self._roots, *(t.op for t in tensors), *operations)
+        self.expect(tensors)
+        self._roots = (*self._roots, *operations)
         with self.emit.at_work():
             self.visit([*(t.op for t in tensors), *operations])
         self._check_told(tensors)
         if self.failed(operations):
             raise Failed
         return [self._values[_key(t)] for t in tensors]
+
+    def expect(self, tensors: Sequence[tf.Tensor]) -> None:
+        """Says what will be asked for, some now and some later."""
+        self._asked = (*self._asked, *tensors)
+        self._roots = (*self._roots, *(t.op for t in tensors))
 
     def value_of(self, tensor: tf.Tensor) -> Value | None:
         """The value of a tensor of the body; None if it was not converted."""

@@ -75,12 +75,6 @@ def lists_of_branches(
         # Where nobody was seen to put something in, the shape is checked when it runs.
         is_clear = first is not None and first[0] != tf.variant
         if first is None or not (is_clear and all(e and _may_be(e, first) for e in known)):
-            if _is_for_gradients(regions, k) and call.is_for(_tf.in_xla_context):
-                raise Refused(
-                    "under jit_compile, a branch has a loop of which a gradient is asked, which "
-                    "XLA cannot do for one row either: put the condition into that of the loop, or "
-                    "leave out jit_compile"
-                )
             what = "other items" if is_clear else "items of unknown shape"
             raise CannotVectorize(f"branches that rows choose between make lists of {what}")
         lengths = {declared_length(call, region.graph.outputs[k]) for region in regions}
@@ -100,9 +94,16 @@ def _may_be(
     return element[0] == known[0] and (shape.rank is None or shape.as_list() == known[1].as_list())
 
 
-def _is_for_gradients(regions: Sequence[Region], k: int) -> bool:
-    """Whether one branch only makes output ``k``, for a gradient."""
-    return any(source(r.graph.outputs[k]).op.type == "FakeParam" for r in regions)
+def refuse_lists_for_gradients(call: Call, regions: Sequence[Region]) -> None:
+    """Refuses a list that one branch only makes, for a gradient, where XLA is to compile it."""
+    lists = {k for k, o in enumerate(call.op.outputs) if o.dtype == tf.variant}
+    made = [source(r.graph.outputs[k]) for r in regions for k in lists - regions[0].unread]
+    if call.is_for(_tf.in_xla_context) and any(t.op.type == "FakeParam" for t in made):
+        raise Refused(
+            "under jit_compile, a branch has a loop of which a gradient is asked, which XLA cannot "
+            "do for one row either: put the condition into that of the loop, or leave out "
+            "jit_compile"
+        )
 
 
 def _element(call: Call, made: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | None:

@@ -62,7 +62,7 @@ class Region:
         self.call = call
         self.name = name
         self.graph = _tf.function_graph(call.op.graph, name)
-        self.unread: frozenset[int] = frozenset()  # lists that it returns and nobody reads
+        self.unread: frozenset[int] = frozenset()  # outputs that nobody reads
         self.may_hold = False  # whether lists that it returns may hold items of different shapes
         self.may_differ = False  # whether rows of what it returns may differ in shape
         self.rows: tf.Tensor | None = None  # which take it, where that is known before it runs
@@ -76,6 +76,10 @@ class Region:
     @property
     def is_stateful(self) -> bool:
         return any(is_stateful(o) for o in self.graph.get_operations())
+
+    @property
+    def _read(self) -> list[tf.Tensor]:
+        return [t for i, t in enumerate(self.graph.outputs) if i not in self.unread]
 
     def convert(
         self,
@@ -163,8 +167,7 @@ class Region:
     ) -> list[Converted]:
         """Converts some of its tensors by a walker that has entered it."""
         # A function may return one tensor at several positions, of which some are read.
-        read = [t for i, t in enumerate(self.graph.outputs) if i not in self.unread]
-        left_out = {id(self.graph.outputs[i]) for i in self.unread} - {id(t) for t in read}
+        left_out = {id(self.graph.outputs[i]) for i in self.unread} - {id(t) for t in self._read}
         is_wanted = [id(t) not in left_out for t in tensors]
         try:
             chosen = [t for t, is_read in zip(tensors, is_wanted) if is_read]
@@ -223,11 +226,13 @@ class Region:
             loop = Loop(size, emit, axes=self.call.loop.axes)
             emit.memo["sizes of stand-ins"] = {}
             stand_ins = [stand_in(a, length, emit) for a in args]
-            return self._entered(stand_ins, loop, emit, is_trial=True), stand_ins
+            walker = self._entered(stand_ins, loop, emit, is_trial=True)
+            walker.expect(self._read)  # of which each question is about some
+            return walker, stand_ins
 
     def _layouts_of(self, args: Sequence[Value], length: int | None) -> tuple[Any, ...]:
         """The key of a trial, made of all that it depends on."""
-        return (self.graph, length, *form_of(args), tuple(self.early))
+        return (self.graph, length, self.unread, *form_of(args), tuple(self.early))
 
     def trial(
         self, args: Sequence[Value], length: int | None, outputs: Sequence[int] | None = None

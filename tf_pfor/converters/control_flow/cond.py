@@ -34,6 +34,7 @@ from tf_pfor.converters.control_flow._branch_lists import (
     list_of_items,
     lists_of_branches,
     put_together,
+    refuse_lists_for_gradients,
 )
 from tf_pfor.converters.control_flow._branch_optionals import (
     among,
@@ -94,6 +95,7 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
             value = as_layout(call, values[k], Layout.STACKED_LIST)
             values[k] = among(value, regions.index(chosen), known)
         return values
+    refuse_lists_for_gradients(call, regions)
     args = known_in_gradients(call, args)
     if not which.is_stacked:
         call.note("cond: one for all rows")

@@ -353,7 +353,17 @@ def gradient_of_range(call: Call, dy: Value) -> Any:
             x = _placed(call, x, axis, item, size)
     if all(i.kind == "all" or not i.is_static for i in items):
         return Value.stacked(x)
+    # Of no rows the longest has no items, where the slice of each row has some.
+    room = [_taken(tf.shape(x)[k + 1], item, size) for k, (item, size) in enumerate(kept)]
+    x = tf.reshape(x, tf.stack([tf.shape(x)[0], *room]))
     return Value.stacked(_among_zeros(x, items, target))
+
+
+def _taken(found: tf.Tensor, item: Item, full: int | tf.Tensor) -> int | tf.Tensor:
+    """The size of what an item takes of an axis: the size that was found if nothing else tells."""
+    if item.kind in ("all", "new") or not item.is_static:
+        return full
+    return len(range(full)[item.python]) if isinstance(full, int) else found
 
 
 def _full_sizes(call: Call) -> list[int | tf.Tensor]:
