@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 from tests.devices import run_on_two_replicas
 from tf_pfor import psum, vmap
 
@@ -45,10 +46,7 @@ def nested(x):
 
 
 def gradient_inside(x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = psum(x) * x
-    return tape.gradient(y, x)
+    return gradient_of(lambda: psum(x) * x, x)
 
 
 BODIES = [plain, place, reductions, moves, nested, gradient_inside]
@@ -142,10 +140,8 @@ def gradients(strategy):
     for body in (lambda a: tf.sin(a * v), lambda a: tf.sin(a * psum(a * v)) + tf_pfor.pmax(a * v)):
         found = []
         for s in (strategy, None):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = tf.reduce_sum(vmap(body, strategy=s)(x))
-            found.append(tape.gradient(y, [v, x]))
+            total = lambda s=s, body=body: tf.reduce_sum(vmap(body, strategy=s)(x))
+            found.append(gradient_of(total, [v, x]))
         close(*found)
 
 
@@ -170,9 +166,7 @@ def variables(strategy):
 
 
 def settings(strategy):
-    def body(x):
-        return vmap(lambda y: y + tf.random.normal([]))(x)
-
+    body = lambda x: vmap(lambda y: y + tf.random.normal([]))(x)
     with tf_pfor.settings(randomness="error"):
         refused(lambda: vmap(body, strategy=strategy)(rows(3, 2)), "randomness is 'error'")
 

@@ -105,9 +105,7 @@ def test_operation_as_output():
 
 
 def test_outputs_in_nests(call):
-    def body(i):
-        return {"a": i, "b": [i + 1, (i + 2,)]}, Point(i, -i)
-
+    body = lambda i: ({"a": i, "b": [i + 1, (i + 2,)]}, Point(i, -i))
     found = call(lambda: tf_pfor.pfor(body, 2))
     assert isinstance(found[1], Point)
     tf.nest.assert_same_structure(found, body(tf.constant(0)))
@@ -132,10 +130,7 @@ def test_the_body_is_traced_once():
 @pytest.mark.parametrize("n", [0, 1, 4, 5])
 def test_blocks(call, n, block):
     table = tf.constant(rows(5, 2))
-
-    def body(i):
-        return tf.gather(table, i) + 1.0, i, tf.constant(7)
-
+    body = lambda i: (tf.gather(table, i) + 1.0, i, tf.constant(7))
     found = call(lambda: tf_pfor.pfor(body, n, parallel_iterations=block))
     np.testing.assert_allclose(found[0], table[:n] + 1.0)
     assert found[1].numpy().tolist() == list(range(n))
@@ -170,9 +165,7 @@ def test_gradients_through_blocks():
 
 
 def test_for_loop_is_the_reference(call):
-    def body(i):
-        return {"square": i * i, "half": tf.cast(i, tf.float32) / 2}
-
+    body = lambda i: {"square": i * i, "half": tf.cast(i, tf.float32) / 2}
     types = {"square": tf.int32, "half": tf.float32}
     loop = call(lambda: tf_pfor.for_loop(body, types, 4))
     fast = call(lambda: tf_pfor.pfor(body, 4))
@@ -262,8 +255,7 @@ def test_one_row_is_shared_by_all(call):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "n"),
-    [((4, 1), 4), ((1, 4), 4), ((1, 1), 1), ((4, 4), 4), ((0, 1), 0), ((0, 0), 0)],
+    ("sizes", "n"), [((4, 1), 4), ((1, 4), 4), ((1, 1), 1), ((4, 4), 4), ((0, 1), 0), ((0, 0), 0)]
 )
 def test_one_row_is_shared_by_all_when_known_only_at_run_time(sizes, n):
     @tf.function(input_signature=[tf.TensorSpec([None, 2]), tf.TensorSpec([None, 2])])
@@ -351,10 +343,7 @@ def test_plain_graph_and_session():
 
 def test_under_jit_compile():
     x = tf.constant(rows(3, 2))
-
-    def mapped(a):
-        return tf_pfor.vectorized_map(lambda r: tf.reduce_sum(tf.tanh(r)), a)
-
+    mapped = lambda a: tf_pfor.vectorized_map(lambda r: tf.reduce_sum(tf.tanh(r)), a)
     run = tf.function(mapped, jit_compile=True)
     np.testing.assert_allclose(run(x), np.tanh(rows(3, 2)).sum(1), rtol=1e-5)
 

@@ -203,17 +203,13 @@ def test_tf_gradients_in_the_body():
 
 
 def test_second_derivatives_in_the_body():
-    def fn(x):
-        return gradient_of(lambda: gradient_of(lambda: tf.reduce_sum(tf.sin(x) * x**2), x), x)
-
+    fn = lambda x: gradient_of(lambda: gradient_of(lambda: tf.reduce_sum(tf.sin(x) * x**2), x), x)
     check(fn, rows(4, 3))
 
 
 @tf.custom_gradient
 def clipped(x):
-    def grad(dy):
-        return tf.clip_by_value(dy * 2.0 * x, -1.0, 1.0)
-
+    grad = lambda dy: tf.clip_by_value(dy * 2.0 * x, -1.0, 1.0)
     return x * x, grad
 
 
@@ -254,10 +250,7 @@ def _outer_gradients(mapper, x, c, v):
 def test_gradients_to_elements_closures_and_variables(where):
     x, c = tf.constant(rows(4, 3)), tf.constant(rows(3, seed=1))
     v = tf.Variable(rows(3, seed=2))
-
-    def looped(fn, elems):
-        return tf.stack([fn(elems[r]) for r in range(4)])
-
+    looped = lambda fn, elems: tf.stack([fn(elems[r]) for r in range(4)])
     run = tf.function(_outer_gradients) if where == "function" else _outer_gradients
     found = run(tf_pfor.vectorized_map, x, c, v)
     for f, e in zip(found, _outer_gradients(looped, x, c, v), strict=True):
@@ -327,8 +320,7 @@ def test_elements_of_unknown_rank(n):
     def loop(e):
         return tf.while_loop(lambda t, _: t < e[0], lambda t, s: (t + 1, tf.sin(s)), (0, e[1]))[1]
 
-    def branches(e):
-        return tf.cond(e[0] > 1, lambda: tf.exp(e[1]), lambda: tf.reverse(e[1], [0]))
+    branches = lambda e: tf.cond(e[0] > 1, lambda: tf.exp(e[1]), lambda: tf.reverse(e[1], [0]))
 
     def equals_rows(fn):
         mapped = tf.function(

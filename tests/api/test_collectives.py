@@ -6,17 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.comparisons import gradient_of
-from tf_pfor import (
-    all_gather,
-    axis_index,
-    axis_size,
-    pmax,
-    pmean,
-    pmin,
-    ppermute,
-    psum,
-    vmap,
-)
+from tf_pfor import all_gather, axis_index, axis_size, pmax, pmean, pmin, ppermute, psum, vmap
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, NotVectorizableError
 
 X = np.array([[1.0, -2.0], [3.0, 0.5], [3.0, -7.0]], np.float32)
@@ -79,10 +69,7 @@ def test_gradients_outside(kind):
     fn, whole = WHOLE[kind]
     x = tf.constant(X)
     weights = tf.random.stateless_normal(whole(x).shape, [1, 2])
-
-    def gradient(f):
-        return gradient_of(lambda: tf.reduce_sum(f(x) * weights), x)
-
+    gradient = lambda f: gradient_of(lambda: tf.reduce_sum(f(x) * weights), x)
     _close(gradient(_strict(fn)), gradient(whole))
 
 
@@ -92,25 +79,16 @@ def test_gradients_inside(kind):
     fn, whole = WHOLE[kind]
     x = tf.constant(X)
     weights = tf.random.stateless_normal(whole(x).shape, [1, 2])
-
-    def taped(row, weight):
-        return gradient_of(lambda: tf.reduce_sum(fn(tf.sin(row)) * weight), row)
-
-    def by_graph(row, weight):
-        return tf.gradients(tf.reduce_sum(fn(tf.sin(row)) * weight), row)[0]
-
+    taped = lambda row, weight: gradient_of(lambda: tf.reduce_sum(fn(tf.sin(row)) * weight), row)
+    by_graph = lambda row, weight: tf.gradients(tf.reduce_sum(fn(tf.sin(row)) * weight), row)[0]
     expected = gradient_of(lambda: tf.reduce_sum(whole(tf.sin(x)) * weights), x)
     _close(_strict(taped)(x, weights), expected)
     _close(_strict(by_graph)(x, weights), expected)
 
 
 def test_second_order_and_forward_mode():
-    def total(row):
-        return tf.reduce_sum(psum(row**2) ** 2)
-
-    def second(row):
-        return gradient_of(lambda: gradient_of(lambda: total(row), row), row)
-
+    total = lambda row: tf.reduce_sum(psum(row**2) ** 2)
+    second = lambda row: gradient_of(lambda: gradient_of(lambda: total(row), row), row)
     x = tf.constant(X)
     s = tf.reduce_sum(x**2, 0)
     # g_i = 3 * 4 x_i s; the gradient of the sum of all g_j by x_i.
@@ -141,10 +119,7 @@ def test_jacobian_of_a_body_means_the_map_of_the_user():
 
 def test_invariant_values_and_numbers():
     w = tf.constant([2.0, 5.0])
-
-    def fn(_):
-        return psum(w), pmean(w), pmax(w), all_gather(w), ppermute(w, perm=[(0, 2)])
-
+    fn = lambda _: (psum(w), pmean(w), pmax(w), all_gather(w), ppermute(w, perm=[(0, 2)]))
     found = _strict(fn)(X)
     _close(found[0], np.tile([6.0, 15.0], [3, 1]))
     _close(found[1], np.tile(w, [3, 1]))
@@ -202,8 +177,7 @@ def test_a_name_means_the_innermost_axis(site):
     def shared(v):
         return psum(v, "i")
 
-    def inner(v):
-        return psum(v, "i"), shared(v), gradient_of(lambda: psum(v, "i") * v, v)
+    inner = lambda v: (psum(v, "i"), shared(v), gradient_of(lambda: psum(v, "i") * v, v))
 
     def outer(row):
         return (*vmap(inner, axis_name="i")(row), psum(row, "i"), shared(row), axis_size("i"))
@@ -219,10 +193,7 @@ def test_a_name_means_the_innermost_axis(site):
 
 def test_gradient_in_a_nest_keeps_its_axis():
     x = tf.reshape(tf.range(6.0), [2, 3])
-
-    def inner(v):
-        return gradient_of(lambda: psum(v, "i") * v, v)
-
+    inner = lambda v: gradient_of(lambda: psum(v, "i") * v, v)
     found = vmap(vmap(inner, axis_name="j"), axis_name="i")(x)
     _close(found, np.tile(2 * x.numpy().sum(0), [2, 1]))
 
@@ -262,13 +233,8 @@ def test_numbers_where_some_examples_are_active():
 @pytest.mark.parametrize("options", [{}, {"jit_compile": True}])
 def test_some_examples_only_is_refused(options):
     x = tf.constant([1.0, 2.0, 3.0])
-
-    def branch(v):
-        return tf.cond(v > 1.5, lambda: psum(v), lambda: v)
-
-    def loop(v):
-        return tf.while_loop(lambda u: u < 9.0, lambda u: [u + pmax(tf.tanh(u))], [v])[0]
-
+    branch = lambda v: tf.cond(v > 1.5, lambda: psum(v), lambda: v)
+    loop = lambda v: tf.while_loop(lambda u: u < 9.0, lambda u: [u + pmax(tf.tanh(u))], [v])[0]
     for fn in (branch, loop):
         with pytest.raises(NotVectorizableError, match="before the branch or the loop"):
             vmap(fn, **options)(x)
@@ -292,9 +258,7 @@ def test_blocks_are_refused():
 
 
 def test_compiled_by_xla():
-    def fn(x):
-        return psum(x), pmean(x), all_gather(x), ppermute(x, perm=ROLL), axis_index()
-
+    fn = lambda x: (psum(x), pmean(x), all_gather(x), ppermute(x, perm=ROLL), axis_index())
     for a, b in zip(vmap(fn, jit_compile=True)(X), vmap(fn)(X)):
         _close(a, b)
 

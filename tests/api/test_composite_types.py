@@ -271,10 +271,7 @@ def test_fields_that_are_composites(way, name, words):
     """Fields of an element are rows; rows of a result are stacked."""
     batch = HELD[name](words)
     rows = [[field[i] for field in _leaves(batch)] for i in range(4)]
-
-    def total(row):
-        return tf.add_n([tf.reduce_sum(field) for field in _leaves(row)])
-
+    total = lambda row: tf.add_n([tf.reduce_sum(field) for field in _leaves(row)])
     for _ in range(2):  # the second time by the kept trace
         found = WAYS[way](total, batch)
         want = [sum(float(tf.reduce_sum(field)) for field in row) for row in rows]

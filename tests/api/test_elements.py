@@ -18,9 +18,7 @@ def masked_sum(row):
 @pytest.mark.parametrize("mask", [None, np.asarray([[True, False]] * 7)])
 @pytest.mark.parametrize("where", ["eagerly", "in a function", "in tf.data"])
 def test_leaves_that_are_none(mask, where):
-    def run(x):
-        return tf_pfor.vectorized_map(masked_sum, {"x": x, "mask": mask})
-
+    run = lambda x: tf_pfor.vectorized_map(masked_sum, {"x": x, "mask": mask})
     if where == "in tf.data":
         found = next(iter(tf.data.Dataset.from_tensor_slices(X).batch(7).map(run)))
     else:

@@ -243,9 +243,7 @@ def test_unsupported_op_with_the_fallback_off(call):
 
 
 def test_failures_are_listed():
-    def body(x):
-        return _no_converter(x), _no_converter(x + 1)
-
+    body = lambda x: (_no_converter(x), _no_converter(x + 1))
     with tf_pfor.registry.REGISTRY.temporary():
         _forget("UnicodeScript")
         with pytest.raises(tf_pfor.NotVectorizableError) as caught:
@@ -301,8 +299,7 @@ def test_an_error_in_a_map_fn_leaves_nothing_behind():
 def test_strings_under_jit_compile(passed):
     """XLA has none, and ends the process where a loop over rows gets some."""
 
-    def body(x, text):
-        return x * tf.cast(tf.size(tf.strings.split(text)), tf.float32)
+    body = lambda x, text: x * tf.cast(tf.size(tf.strings.split(text)), tf.float32)
 
     def run(x, words):
         if passed == "mapped":

@@ -54,9 +54,7 @@ def test_an_error_when_it_runs_names_the_users_line(where, way):
         y = tf.exp(x)
         return tf.gather(y, tf.cast(x[0] * 0, tf.int32) + 7)  # the line
 
-    def run(x):
-        return way(body, x)
-
+    run = lambda x: way(body, x)
     signature = [tf.TensorSpec([None, 2])] if where == "unknown n" else None
     fn = run if where == "eager" else tf.function(run, input_signature=signature)
     with pytest.raises(tf.errors.InvalidArgumentError, match="7 is not in") as caught:
@@ -68,10 +66,7 @@ def test_an_error_when_it_runs_names_the_users_line(where, way):
 
 
 @pytest.mark.parametrize(
-    ("name", "fn", "second"),
-    [
-        ("k", tf.linalg.diag_part, [[0, 1], [0, 0], [0, 1]]),
-    ],
+    ("name", "fn", "second"), [("k", tf.linalg.diag_part, [[0, 1], [0, 0], [0, 1]])]
 )
 def test_inputs_that_differ_are_named(name, fn, second):
     rows = (tf.zeros([3, 2, 4]), tf.constant(second))

@@ -189,9 +189,7 @@ def test_one_draw_for_all_blocks(chunk, jit_compile):
 
 
 def test_one_draw_for_blocks_of_results_that_differ_in_shape():
-    def fn(k):
-        return tf.random.uniform([])[None] * tf.ones([k])
-
+    fn = lambda k: tf.random.uniform([])[None] * tf.ones([k])
     found = vmap(fn, randomness="same", chunk_size=2)(tf.constant([1, 3, 0, 2, 2]))
     assert found.row_lengths().numpy().tolist() == [1, 3, 0, 2, 2]
     assert len(set(found.flat_values.numpy().tolist())) == 1
@@ -269,15 +267,12 @@ def test_blocks_of_unknown_shapes(spec, jit):
 
 
 def test_out_of_memory_says_how_to_chunk():
-    def huge(x):
-        return tf.reduce_sum(tf.fill([2**22, 2**22], x))
+    huge = lambda x: tf.reduce_sum(tf.fill([2**22, 2**22], x))
 
     def without_memory(_):
         raise MemoryError  # TensorFlow waits ten seconds for memory before it says the same
 
-    def small(x):
-        return tf.numpy_function(without_memory, [x], tf.float32)
-
+    small = lambda x: tf.numpy_function(without_memory, [x], tf.float32)
     x = tf.constant([1.0, 2.0])
     for run in (
         lambda: tf_pfor.vectorized_map(huge, x),
@@ -297,10 +292,7 @@ def test_budgets_of_derivatives():
     """Blocks by a budget change nothing, in all forms."""
     w = tf.Variable(tf.random.stateless_normal([8, 8], [1, 2]))
     x = tf.random.stateless_normal([20, 8], [3, 4])
-
-    def loss(row):
-        return tf.reduce_sum(tf.tanh(tf.linalg.matvec(w, row)) ** 2)
-
+    loss = lambda row: tf.reduce_sum(tf.tanh(tf.linalg.matvec(w, row)) ** 2)
     options = {"chunk_size": "auto", "memory_budget": 24 * KIB}
     plain, _ = tf_pfor.per_example_gradients(loss, w, x)
     close(tf_pfor.per_example_gradients(loss, w, x, **options)[0], plain)

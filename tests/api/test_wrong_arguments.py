@@ -102,7 +102,7 @@ NO_TENSORS = {
 def test_what_is_no_tensor(way, kind):
     make, *texts = NO_TENSORS[kind]
     run, name = WAYS[way]
-    wrong = lambda: run(Untraced(), {"x": make()})  # noqa: E731
+    wrong = lambda: run(Untraced(), {"x": make()})
     check(CALLS["eager"], wrong, NO_TYPE, f"{name}['x'] is a", "xpected", *texts)
 
 
@@ -127,9 +127,7 @@ def test_handles_that_differ_between_rows(form):
     """Kernels take the first of several handles: all rows had the first variable's values."""
     variables = [tf.Variable([float(i)]) for i in range(3)]
     handles = tf.stack([v.handle for v in variables])
-
-    def read(handle):
-        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+    read = lambda handle: tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
 
     def body(handle):
         tf.raw_ops.AssignAddVariableOp(resource=handle, value=[1.0])
@@ -163,7 +161,7 @@ def test_handles_that_differ_between_rows(form):
 def test_a_function_of_several_arguments_gets_one_composite_row(way):
     rows = tf.ragged.constant([[1.0], [2.0, 3.0]])
     rows = rows.to_sparse() if way == "sparse" else rows
-    wrong = lambda: tf_pfor.vectorized_map(lambda a, b: a, (rows, X[:2]))  # noqa: E731
+    wrong = lambda: tf_pfor.vectorized_map(lambda a, b: a, (rows, X[:2]))
     texts = ("fn must take one argument", "tf_pfor.vmap(fn)(*elems)")
     check(CALLS["eager"], wrong, NO_TYPE, *texts)
 
@@ -181,9 +179,7 @@ def test_a_loop_gives_one_number(loop):
 
 
 def test_a_wrong_call_inside_of_the_body_is_the_users_own():
-    def inner(a, b):
-        return a + b
-
+    inner = lambda a, b: a + b
     with pytest.raises(TypeError, match="missing 1 required") as caught:
         tf_pfor.vectorized_map(lambda x: inner(x), X)
     assert not isinstance(caught.value, tf_pfor.PforError)

@@ -52,9 +52,7 @@ def stops_by_value(k, m, x):
         made, item = popped(made)
         return t + 1, made, s + item**2
 
-    def goes_on(t, _, s):
-        return (t < k) & (s[0] < tf.cast(m, x.dtype))
-
+    goes_on = lambda t, _, s: (t < k) & (s[0] < tf.cast(m, x.dtype))
     return tf.while_loop(goes_on, pop, (0, pushed(k, x), x))[2]
 
 
@@ -69,9 +67,7 @@ def test_what_is_left_after_the_loop():
     """Rows have lists of different lengths left, which are no longer popped in one place."""
 
     def one(k, m, x):
-        def pop(t, made):
-            return t + 1, popped(made)[0]
-
+        pop = lambda t, made: (t + 1, popped(made)[0])
         _, made = tf.while_loop(lambda t, _: t < m, pop, (0, pushed(k, x)))
         return popped(made)[1]
 

@@ -54,9 +54,7 @@ def test_calls(name):
 
 
 def test_a_gradient_through_a_call_inside_the_body():
-    def gradient(x):
-        return gradient_of(lambda: tf.reduce_sum(pair(x)[0] ** 2), x)
-
+    gradient = lambda x: gradient_of(lambda: tf.reduce_sum(pair(x)[0] ** 2), x)
     np.testing.assert_allclose(strict_map(gradient, rows()), loop(gradient, rows()), 1e-5)
 
 
@@ -90,17 +88,12 @@ def test_a_saved_model(tmp_path):
     loaded = tf.saved_model.load(str(tmp_path))
     x = rows()
     np.testing.assert_allclose(strict_map(loaded.f, x), loop(loaded.f, x), 1e-6)
-
-    def gradient(x):
-        return gradient_of(lambda: tf.reduce_sum(loaded.f(x)), x)
-
+    gradient = lambda x: gradient_of(lambda: tf.reduce_sum(loaded.f(x)), x)
     np.testing.assert_allclose(strict_map(gradient, x), loop(gradient, x), 1e-5)
 
 
 def test_functions_of_version_1():
-    def old(x):
-        return tf.exp(x) * 2.0
-
+    old = lambda x: tf.exp(x) * 2.0
     wrapped = tf.compat.v1.wrap_function(old, [tf.TensorSpec([4])])
     x = rows()
     np.testing.assert_allclose(strict_map(lambda r: wrapped(r) + 1.0, x), old(x) + 1.0, 1e-6)
@@ -172,9 +165,7 @@ def inside(r, c):
 @pytest.mark.parametrize("compiled", [None, True])
 @pytest.mark.parametrize("name", BODIES)
 def test_custom_gradients(name, compiled):
-    def fn(r):
-        return BODIES[name](r, C)
-
+    fn = lambda r: BODIES[name](r, C)
     x = rows()
     run = tf.function(
         lambda x: two_orders(lambda x: strict_map(fn, x), x, [W, C]),
@@ -186,9 +177,7 @@ def test_custom_gradients(name, compiled):
 
 @pytest.mark.parametrize("name", ["of a closure", "several results", "in a function"])
 def test_custom_gradients_of_eager_calls(name):
-    def fn(r):
-        return BODIES[name](r, C)
-
+    fn = lambda r: BODIES[name](r, C)
     x = rows()
     assert_close(
         two_orders(lambda x: strict_map(fn, x), x, [W, C]),
@@ -208,10 +197,7 @@ def first_order(m, x):
 
 def test_recompute_grad():
     again = tf.recompute_grad(lambda a: tf.exp(a * 0.1) * W)
-
-    def fn(r):
-        return again(r * C) * C
-
+    fn = lambda r: again(r * C) * C
     x = rows()
     found = tf.function(lambda x: first_order(lambda x: strict_map(fn, x), x))(x)
     expected = first_order(lambda x: loop(lambda r: tf.exp(r * C * 0.1) * W * C, x), x)
@@ -220,9 +206,7 @@ def test_recompute_grad():
 
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_custom_gradients_when_n_is_unknown(n):
-    def fn(r):
-        return r * clipped(C) + two(r, W * 1.0)[0]
-
+    fn = lambda r: r * clipped(C) + two(r, W * 1.0)[0]
     run = tf.function(
         lambda x: first_order(lambda x: strict_map(fn, x), x),
         input_signature=[tf.TensorSpec([None, 4])],
@@ -236,9 +220,7 @@ def test_custom_gradients_when_n_is_unknown(n):
 
 
 def test_custom_gradients_in_nested_maps():
-    def fn(r):
-        return r * clipped(C)
-
+    fn = lambda r: r * clipped(C)
     x = tf.reshape(rows(6), [2, 3, 4])
     found = tf.function(
         lambda x: first_order(lambda x: strict_map(lambda y: strict_map(fn, y), x), x)

@@ -33,10 +33,7 @@ def test_few_rows(n):
 
 def test_invariant_predicate():
     flag = tf.constant(3.0)
-
-    def f(x):
-        return tf.cond(tf.reduce_sum(flag) > 2.0, lambda: (x, flag), lambda: (x * 2.0, x[0]))
-
+    f = lambda x: tf.cond(tf.reduce_sum(flag) > 2.0, lambda: (x, flag), lambda: (x * 2.0, x[0]))
     check(f, X)
 
 
@@ -49,9 +46,7 @@ def test_select_when_branches_are_linear():
 def test_no_nan_from_the_other_side():
     """sqrt and log of rows that do not take the branch must not reach values or gradients."""
 
-    def f(x):
-        return tf.cond(x > 0.0, lambda: tf.sqrt(x) + tf.math.log(x), lambda: tf.constant(0.0))
-
+    f = lambda x: tf.cond(x > 0.0, lambda: tf.sqrt(x) + tf.math.log(x), lambda: tf.constant(0.0))
     x = np.array([4.0, -1.0, 0.0, 9.0, -3.0], np.float32)
     check(f, x)
     check(lambda x: tf.cond(tf.math.is_nan(x), lambda: 0.0 * tf.zeros_like(x), lambda: tf.tanh(x)),
@@ -69,9 +64,7 @@ def test_captured_weight():
 
 @pytest.mark.parametrize("index", [[0, 1, 2, 1, 0], [2, 2, 2, 2, 2], [-1, 0, 3, 7, 1]])
 def test_switch_case(index):
-    def f(i, x):
-        return tf.switch_case(i, [lambda: tf.exp(x), lambda: x * x, lambda: tf.zeros_like(x)])
-
+    f = lambda i, x: tf.switch_case(i, [lambda: tf.exp(x), lambda: x * x, lambda: tf.zeros_like(x)])
     check(f, np.array(index, np.int32), X)
 
 
@@ -144,9 +137,7 @@ def test_branches_of_different_shapes(branches):
         y = x if branches == "few linear ops" else tf.sin(x)
         return tf.reduce_sum(tf.cond(p, lambda: y, lambda: y[:2]))
 
-    def run(p, x):
-        return vectorized_map(lambda a: f(*a), (p, x))
-
+    run = lambda p, x: vectorized_map(lambda a: f(*a), (p, x))
     for p in (P, P[:0]):
         found = tf.function(run)(tf.constant(p), tf.constant(X[: len(p)]))
         np.testing.assert_allclose(found, [f(a, x) for a, x in zip(p, X)], rtol=1e-6)
@@ -192,9 +183,7 @@ def test_optionals_of_the_user():
 @pytest.mark.parametrize("p", [np.ones(5, bool), np.zeros(5, bool), np.zeros(0, bool)], ids=str)
 def test_lists_that_no_row_makes(p):
     def f(p, x):
-        def make(n):
-            return lambda: tf.TensorArray(tf.float32, 2, element_shape=[]).unstack(x[:2] * n)
-
+        make = lambda n: lambda: tf.TensorArray(tf.float32, 2, element_shape=[]).unstack(x[:2] * n)
         return tf.cond(p, make(2.0), make(3.0)).stack()
 
     x = X[: len(p)]
@@ -205,10 +194,7 @@ def test_lists_that_no_row_makes(p):
 def test_lists_of_different_lengths_are_an_error():
     def f(a):
         p, x = a
-
-        def make(n):
-            return lambda: tf.TensorArray(tf.float32, n, element_shape=[]).unstack(x[:n])
-
+        make = lambda n: lambda: tf.TensorArray(tf.float32, n, element_shape=[]).unstack(x[:n])
         return tf.reduce_sum(tf.cond(p, make(2), make(3)).stack())
 
     with pytest.raises(NotVectorizableError, match="make lists of other lengths"):
@@ -235,9 +221,7 @@ def test_second_gradient_of_a_conditional_in_a_loop(strategy):
     """Sides with an unknown number of rows: what TensorFlow makes zeros of has that shape."""
 
     def f(k, x):
-        def body(t, s):
-            return t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x[t], lambda: s * s)
-
+        body = lambda t, s: (t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x[t], lambda: s * s))
         return tf.while_loop(lambda t, _: t < k, body, (0, x[0]))[1]
 
     k, x = np.array([2, 0, 3, 1, 3], np.int32), _x(5, 4)
@@ -247,9 +231,7 @@ def test_second_gradient_of_a_conditional_in_a_loop(strategy):
 def test_static_shapes_of_sides():
     """Nothing claims to have no rows: how many take a side is not known before running."""
 
-    def f(p, x):
-        return tf.cond(p, lambda: tf.linalg.inv(x), lambda: tf.exp(x))
-
+    f = lambda p, x: tf.cond(p, lambda: tf.linalg.inv(x), lambda: tf.exp(x))
     p, x = np.array([True, False, True]), _x(3, 2, 2)
 
     @tf.function
@@ -267,7 +249,7 @@ def test_gradient_of_gathers_in_branches(xla):
     """The shape of the gradient is the same constant in both: one for all rows."""
 
     def f(k, i, x):
-        y = lambda: tf.cond(k > 1, lambda: tf.gather(x, i) ** 2, lambda: tf.gather(x, i) * 3.0)  # noqa: E731
+        y = lambda: tf.cond(k > 1, lambda: tf.gather(x, i) ** 2, lambda: tf.gather(x, i) * 3.0)
         return tf.convert_to_tensor(gradient_of(y, x))
 
     k, i = np.array([2, 0, 3], np.int32), np.array([[0, 1], [2, 2], [3, 0]], np.int32)
@@ -275,12 +257,8 @@ def test_gradient_of_gathers_in_branches(xla):
 
 
 def test_constants_that_branches_agree_on():
-    def f(p, x):
-        return tf.cond(p, lambda: (tf.exp(x), 2.0, [1, 2]), lambda: (x, 3.0, [1, 2]))
-
-    def shaped(p, x):
-        return tf.reshape(x, tf.cond(p, lambda: [3, 1], lambda: [3, 1]))
-
+    f = lambda p, x: tf.cond(p, lambda: (tf.exp(x), 2.0, [1, 2]), lambda: (x, 3.0, [1, 2]))
+    shaped = lambda p, x: tf.reshape(x, tf.cond(p, lambda: [3, 1], lambda: [3, 1]))
     check(f, P, X)
     check(shaped, P, X)
 
@@ -295,8 +273,7 @@ def test_unknown_number_of_rows(n, jit):
         y = tf.switch_case(choice, [lambda: tf.sin(x) * x[0], lambda: x**3])
         return tf.cond(x[1] > 100.0, lambda: tf.exp(x) * y, lambda: y * x)
 
-    def rows(x):
-        return vectorized_map(one, x)
+    rows = lambda x: vectorized_map(one, x)
 
     def gradient(x):
         return gradient_of(lambda: tf.reduce_sum(rows(x) ** 2), x, unconnected_gradients="zero")
@@ -394,9 +371,7 @@ def lists_that_branches_make(p, x):
 
 @row_of(CONDITIONALS, P, X)
 def lists_that_branches_make_under_jit_compile(p, x):
-    def make(*items):
-        return lambda: tf.TensorArray(tf.float32, 2).unstack(tf.stack(items))
-
+    make = lambda *items: lambda: tf.TensorArray(tf.float32, 2).unstack(tf.stack(items))
     return tf.cond(p, make(tf.sin(x), x * x), make(3.0 * x, tf.exp(x))).stack()
 
 

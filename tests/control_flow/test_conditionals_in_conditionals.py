@@ -39,18 +39,18 @@ def loop_of_array(body, s):
 
 def in_each_other(k, m, x, p):
     y = tf.linalg.matvec(W, x)
-    inner = lambda: tf.cond(m > 0, lambda: y * tf.cos(y), lambda: tf.sin(y) + 1)  # noqa: E731
+    inner = lambda: tf.cond(m > 0, lambda: y * tf.cos(y), lambda: tf.sin(y) + 1)
     return tf.cond(k > m, lambda: tf.sin(tf.sin(y)), inner)
 
 
 def shared_inside(k, m, x, p):
     y = loop(cell, x)
-    inner = lambda: tf.cond(p > 0, lambda: y * tf.cos(y), lambda: tf.sin(y) + 1)  # noqa: E731
+    inner = lambda: tf.cond(p > 0, lambda: y * tf.cos(y), lambda: tf.sin(y) + 1)
     return tf.cond(k > m, lambda: tf.sin(tf.sin(y)), inner)
 
 
 def shared_around(k, m, x, p):
-    inner = lambda: tf.cond(k > m, lambda: cell(x), lambda: tf.sin(x))  # noqa: E731
+    inner = lambda: tf.cond(k > m, lambda: cell(x), lambda: tf.sin(x))
     return tf.cond(p > 0, inner, lambda: loop(tf.sin, x))
 
 
@@ -60,14 +60,12 @@ def shared_loops(k, m, x, p):
 
 def shared_maps(k, m, x, p):
     rows = tf.stack([x, x / 2])
-    there = lambda: tf.reduce_sum(tf.map_fn(tf.cos, rows), 0)  # noqa: E731
+    there = lambda: tf.reduce_sum(tf.map_fn(tf.cos, rows), 0)
     return tf.cond(p > 0, there, lambda: tf.reduce_sum(tf.map_fn(cell, rows), 0))
 
 
 def shared_in_a_loop(k, m, x, p):
-    def body(s):
-        return tf.cond(p > 0, lambda: loop_of_trips(k, s), lambda: tf.sin(s))
-
+    body = lambda s: tf.cond(p > 0, lambda: loop_of_trips(k, s), lambda: tf.sin(s))
     return loop(body, x)
 
 
@@ -90,14 +88,7 @@ def around(run, x):
     return [tape.gradient(y, x, unconnected_gradients="zero")]
 
 
-MODELS = [
-    in_each_other,
-    shared_inside,
-    shared_around,
-    shared_loops,
-    shared_maps,
-    shared_in_a_loop,
-]
+MODELS = [in_each_other, shared_inside, shared_around, shared_loops, shared_maps, shared_in_a_loop]
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -107,16 +98,12 @@ def test_gradients(model, order):
 
     @tf.function(autograph=False, input_signature=[N, N, x_spec, p_spec])
     def of_all(k, m, x, p):
-        def run(x):
-            return strict_map(lambda row: gradients(model, *row, p), (k, m, x))
-
+        run = lambda x: strict_map(lambda row: gradients(model, *row, p), (k, m, x))
         return run(x) if order == 1 else around(run, x)
 
     @tf.function(autograph=False)
     def alone(k, m, x, p):
-        def run(x):
-            return gradients(model, k, m, x, p)
-
+        run = lambda x: gradients(model, k, m, x, p)
         return run(x) if order == 1 else around(run, x)
 
     for p in (0, 1):
@@ -145,9 +132,7 @@ def test_a_shape_that_tensorflow_says_wrongly_is_refused(in_map):
             found = tape.gradient(y, x)
         return outer.gradient(found, x)
 
-    def body(row):
-        return tf_pfor.vectorized_map(lambda x: slope((x, row[1])), row[0])
-
+    body = lambda row: tf_pfor.vectorized_map(lambda x: slope((x, row[1])), row[0])
     x, k = tf.ones([2, 4, 3]), tf.constant([0, 1])
     with pytest.raises(tf_pfor.NotVectorizableError, match=r"returns \(2,\), but.*\(6,\)"):
         tf_pfor.vectorized_map(body if in_map else slope, (x if in_map else x[:, 0], k))

@@ -32,7 +32,7 @@ def test_predicates_of_rows(name, order):
     @tf.function(input_signature=[tf.TensorSpec([None, 3]), tf.TensorSpec([None])])
     def run(x, k):
         def slope(d):
-            mapped = lambda: tf_pfor.vectorized_map(of_row(double, 1.0), (x, k))  # noqa: E731
+            mapped = lambda: tf_pfor.vectorized_map(of_row(double, 1.0), (x, k))
             return gradient_of(mapped, x, output_gradients=d)
 
         d = 2.0 * x
@@ -61,8 +61,8 @@ def test_variable_length_rows():
 
     @tf.function
     def run(values):
-        body = lambda r: tf.cond(tf.reduce_sum(r) > 3.5, lambda: r + r, lambda: r * 3.0)  # noqa: E731
-        mapped = lambda: tf_pfor.vectorized_map(body, x.with_values(values)).values  # noqa: E731
+        body = lambda r: tf.cond(tf.reduce_sum(r) > 3.5, lambda: r + r, lambda: r * 3.0)
+        mapped = lambda: tf_pfor.vectorized_map(body, x.with_values(values)).values
         return gradient_of(mapped, values)
 
     np.testing.assert_allclose(run(x.values), [3.0, 3.0, 3.0, 2.0, 2.0, 2.0])

@@ -102,9 +102,7 @@ def shared_predicate(x):
 
 
 def of_shapes(x):
-    def wide():
-        return tf.reduce_sum(tf.broadcast_to(tf.reduce_mean(x, 0), tf.shape(x)) * x)
-
+    wide = lambda: tf.reduce_sum(tf.broadcast_to(tf.reduce_mean(x, 0), tf.shape(x)) * x)
     return tf.cond(total(x) > 0.0, wide, lambda: tf.reduce_mean(tf.square(x)))
 
 
@@ -118,9 +116,7 @@ PROGRAMS = {
 
 
 def gradient(name):
-    def row(x):
-        return gradient_of(lambda: PROGRAMS[name](x), x)
-
+    row = lambda x: gradient_of(lambda: PROGRAMS[name](x), x)
     return row
 
 
@@ -137,7 +133,7 @@ def looped(name, rows=ROWS):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values(name, form):
     row, want = gradient(name), looped(name)
-    run = lambda x: mapped(name, x)  # noqa: E731
+    run = lambda x: mapped(name, x)
     if form == "ragged":
         found = run(ROWS)
     elif form == "cut":

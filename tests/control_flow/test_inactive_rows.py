@@ -52,9 +52,7 @@ STEPS = {
 
 def _while(step):
     def f(k, x):
-        def body(t, s):
-            return t + 1, step(s, x)
-
+        body = lambda t, s: (t + 1, step(s, x))
         return tf.while_loop(lambda t, _: t < k, body, (0, x * 1.0), maximum_iterations=5)[1]
 
     return f
@@ -70,9 +68,7 @@ def _plain(f, **settings):
 
 def _nested(f, **settings):
     def run(k, x):
-        def of_pairs(pairs):
-            return strict_map(lambda pair: f(*pair), pairs, **settings)
-
+        of_pairs = lambda pairs: strict_map(lambda pair: f(*pair), pairs, **settings)
         pairs = (tf.reshape(k, [2, 2]), tf.reshape(x, [2, 2, 3]))
         return tf.reshape(tf_pfor.vectorized_map(of_pairs, pairs), [4, 3])
 
@@ -117,10 +113,7 @@ def test_a_row_without_trips_that_is_not_a_number(strategy):
 
     def f(row):
         k, x = row
-
-        def body(t, s):
-            return t + 1, tf.tanh(s * W + x * W)
-
+        body = lambda t, s: (t + 1, tf.tanh(s * W + x * W))
         return tf.while_loop(lambda t, _: t < k, body, (0, x))[1]
 
     def gradients(run):
@@ -260,9 +253,7 @@ def test_integer_division_costs_more_than_it_takes_to_copy_a_row():
 def test_an_axis_that_only_the_rows_of_a_branch_have():
     """Rows that do not take the branch may have any number in its place."""
 
-    def one(x, p, k):
-        return tf.cond(p, lambda: tf.transpose(x, [k, 1 - k])[0], lambda: x[0])
-
+    one = lambda x, p, k: tf.cond(p, lambda: tf.transpose(x, [k, 1 - k])[0], lambda: x[0])
     run = tf.function(tf_pfor.vmap(one), autograph=False)
     x = tf.reshape(tf.range(18.0), [2, 3, 3])
     found = run(x, tf.constant([True, False]), tf.constant([1, 7]))

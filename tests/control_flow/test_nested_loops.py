@@ -48,10 +48,7 @@ def equal_outside(k, m, x, bound=None):
 def arrays(k, m, x):
     def outer(t, s):
         array = tf.TensorArray(tf.float64, 5, element_shape=[3])
-
-        def inner(u, r, array):
-            return u + 1, cell(r), array.write(u, r)
-
+        inner = lambda u, r, array: (u + 1, cell(r), array.write(u, r))
         _, r, array = tf.while_loop(lambda u, *_: u < k - t, inner, (0, s, array))
         return t + 1, r + tf.reduce_sum(array.stack(), 0)
 
@@ -59,17 +56,13 @@ def arrays(k, m, x):
 
 
 def three_deep(k, m, x):
-    def outer(t, s):
-        return t + 1, while_in_while(k - t, m, s)
-
+    outer = lambda t, s: (t + 1, while_in_while(k - t, m, s))
     return tf.while_loop(lambda t, s: t < 2, outer, (0, x))[1]
 
 
 def loop_in_branch(k, m, x):
     def outer(t, s):
-        def inside():
-            return tf.while_loop(lambda u, r: u < k, lambda u, r: (u + 1, cell(r)), (0, s))[1]
-
+        inside = lambda: tf.while_loop(lambda u, r: u < k, lambda u, r: (u + 1, cell(r)), (0, s))[1]
         return t + 1, tf.cond(m > t, inside, lambda: s * 2.0)
 
     return tf.while_loop(lambda t, s: t < 3, outer, (0, x))[1]
@@ -79,9 +72,7 @@ def branch_in_loop(k, m, x):
     """Branches that keep other things for the gradient, and a tensor of another shape."""
 
     def outer(t, s):
-        def product():
-            return tf.reduce_sum(tf.sin(s)[:, None] * W, 0)
-
+        product = lambda: tf.reduce_sum(tf.sin(s)[:, None] * W, 0)
         return t + 1, tf.cond((k + t) % 2 == 0, product, lambda: cell(s) * s)
 
     return tf.while_loop(lambda t, s: t < m, outer, (0, x))[1]
@@ -98,17 +89,13 @@ def invariant_branch(k, m, x):
 def invariant_in_loop(k, m, x):
     """An invariant branch of a loop, which loops over a branch of rows."""
 
-    def outer(t, s):
-        return t + 1, tf.cond(t < 2, lambda: branch_in_loop(k, m, s), lambda: cell(s))
-
+    outer = lambda t, s: (t + 1, tf.cond(t < 2, lambda: branch_in_loop(k, m, s), lambda: cell(s)))
     return tf.while_loop(lambda t, s: t < 3, outer, (0, x))[1]
 
 
 def branch_in_branch(k, m, x):
     def outer(t, s):
-        def inside():
-            return tf.cond(s[0] > 0, lambda: cell(s), lambda: tf.sin(s))
-
+        inside = lambda: tf.cond(s[0] > 0, lambda: cell(s), lambda: tf.sin(s))
         return t + 1, tf.cond(m > t, inside, lambda: s * tf.cos(s))
 
     return tf.while_loop(lambda t, s: t < k, outer, (0, x))[1]
@@ -116,9 +103,7 @@ def branch_in_branch(k, m, x):
 
 def writes_in_branches(k, m, x):
     def outer(t, s, array):
-        def late():
-            return tf.sin(s), array.write(t + 1, s * 2.0)
-
+        late = lambda: (tf.sin(s), array.write(t + 1, s * 2.0))
         s, array = tf.cond(s[0] > 0.1, lambda: (cell(s), array.write(t, s)), late)
         return t + 1, s, array
 
@@ -130,21 +115,14 @@ def writes_in_branches(k, m, x):
 def equal_loops(s):
     """Equally many trips for all rows, of two loops in each other."""
 
-    def inner(t, s):
-        return t + 1, tf.sin(cell(s))
-
-    def outer(t, s):
-        return t + 1, tf.while_loop(lambda t, s: t < 2, inner, (0, s))[1] + s
-
+    inner = lambda t, s: (t + 1, tf.sin(cell(s)))
+    outer = lambda t, s: (t + 1, tf.while_loop(lambda t, s: t < 2, inner, (0, s))[1] + s)
     return tf.while_loop(lambda t, s: t < 2, outer, (0, s))[1]
 
 
 def with_array(k, s):
     array = tf.TensorArray(tf.float64, 5, element_shape=[3]).unstack(tf.zeros([5, 3], tf.float64))
-
-    def body(t, s, array):
-        return t + 1, cell(s), array.write(t, s * 0.5)
-
+    body = lambda t, s, array: (t + 1, cell(s), array.write(t, s * 0.5))
     _, s, array = tf.while_loop(lambda t, *_: t < k, body, (0, s, array))
     return s + tf.reduce_sum(array.stack(), 0)
 
@@ -252,12 +230,11 @@ def test_second_gradients_of_branches_in_loops_are_refused(model):
 
 def test_second_gradients_of_conditionals_in_loops_under_jit_compile():
     def one(k, x):
-        def body(t, s):
-            return t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x[t], lambda: s**2)
+        body = lambda t, s: (t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x[t], lambda: s**2))
 
         def first():
-            goes_on = lambda t, _: t < tf.minimum(k, 3)  # noqa: E731
-            y = lambda: tf.while_loop(goes_on, body, (0, x[0]), maximum_iterations=3)[1]  # noqa: E731
+            goes_on = lambda t, _: t < tf.minimum(k, 3)
+            y = lambda: tf.while_loop(goes_on, body, (0, x[0]), maximum_iterations=3)[1]
             return tf.reduce_sum(gradient_of(y, x) ** 2)
 
         return gradient_of(first, x)
@@ -295,7 +272,7 @@ def test_conversions_do_not_grow_with_depth(monkeypatch):
     def nested(depth, s, k):
         if depth == 0:
             return tf.sin(s)
-        body = lambda t, s: (t + 1, nested(depth - 1, s, k))  # noqa: E731
+        body = lambda t, s: (t + 1, nested(depth - 1, s, k))
         return tf.while_loop(lambda t, _: t < k, body, (0, s))[1]
 
     monkeypatch.setattr(Region, "convert", counted)
@@ -355,12 +332,8 @@ def test_what_a_conditional_of_all_rows_keeps_in_a_loop_of_some():
     """An inner loop, whose number of trips its branch keeps for the gradient."""
 
     def model(k, x):
-        def branch(s):
-            return tf.while_loop(lambda u, _: u < 2, lambda u, r: (u + 1, r * r), (0, s))[1]
-
-        def body(t, s):
-            return t + 1, tf.cond(t > 0, lambda: branch(s), lambda: s)
-
+        branch = lambda s: tf.while_loop(lambda u, _: u < 2, lambda u, r: (u + 1, r * r), (0, s))[1]
+        body = lambda t, s: (t + 1, tf.cond(t > 0, lambda: branch(s), lambda: s))
         return tf.while_loop(lambda t, _: t < k, body, (0, x))[1]
 
     one = gradients_in_body(model)

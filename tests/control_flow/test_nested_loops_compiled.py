@@ -54,9 +54,7 @@ def three(k, m, x):
 
 def branch_in_both(k, m, x):
     def outer(t, s):
-        def inner(u, r):
-            return u + 1, tf.cond(u < t, lambda: cell(r, x), lambda: tf.sin(r) * x)
-
+        inner = lambda u, r: (u + 1, tf.cond(u < t, lambda: cell(r, x), lambda: tf.sin(r) * x))
         s = tf.while_loop(lambda u, _: u < m, inner, (0, s), maximum_iterations=4)[1]
         return t + 1, s
 
@@ -152,12 +150,10 @@ def test_a_tape_around_the_map(name):
     """TensorFlow's own second gradient of one row does not compile."""
 
     def around(run):
-        def total(x):
-            return gradient_of(lambda: tf.reduce_sum(tf.sin(run(x))), x)
-
+        total = lambda x: gradient_of(lambda: tf.reduce_sum(tf.sin(run(x))), x)
         return total
 
-    one = lambda k, m, x: gradients(MODELS[name])(k, m, x)[0]  # noqa: E731
+    one = lambda k, m, x: gradients(MODELS[name])(k, m, x)[0]
     of_all = around(lambda x: mapped(one, OUTER, INNER, x))
     found = tf.function(of_all, jit_compile=True, autograph=False)(X)
     for k, m, x, row in zip(OUTER, INNER, X, found):

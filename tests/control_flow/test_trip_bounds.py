@@ -44,17 +44,12 @@ def test_gradient_under_jit_compile_of_a_bound_in_the_predicate(goes_on, start, 
     w = tf.Variable(_x(3, 3))
 
     def f(k, x):
-        def body(t, s):
-            return t + step, tf.tanh(tf.linalg.matvec(w, s) + x)
-
+        body = lambda t, s: (t + step, tf.tanh(tf.linalg.matvec(w, s) + x))
         return tf.while_loop(lambda t, _: goes_on(t, k), body, (start, x))[1]
 
     def grad(run, jit):
-        def total(k, x):
-            return gradient_of(lambda: tf.reduce_sum(run((k, x))[0] ** 2), w)
-
-        def by_row(k, x):
-            return gradient_of(lambda: tf.reduce_sum(f(k, x) ** 2), w)
+        total = lambda k, x: gradient_of(lambda: tf.reduce_sum(run((k, x))[0] ** 2), w)
+        by_row = lambda k, x: gradient_of(lambda: tf.reduce_sum(f(k, x) ** 2), w)
 
         @tf.function(jit_compile=jit, autograph=False)
         def go(k, x):
@@ -113,9 +108,7 @@ def test_no_bound(goes_on):
             lambda: tf.while_loop(goes_on_of(k), lambda t, s: (t + 1, tf.sin(s)), (0, x))[1], x
         )
 
-    def goes_on_of(k):
-        return lambda t, _: goes_on(t, k)
-
+    goes_on_of = lambda k: lambda t, _: goes_on(t, k)
     run = tf.function(lambda k, x: vectorized(one, (k, x)), jit_compile=True, autograph=False)
     with pytest.raises(tf_pfor.NotVectorizableError, match="maximum_iterations, or bound a count"):
         run(tf.constant(LEN), tf.constant(X))
@@ -127,8 +120,7 @@ def test_a_bound_that_is_made_before_the_loop(where):
         limit = tf.minimum(3, k + 1)
         return tf.while_loop(lambda t, _: t < limit, lambda t, s: (t + 1, tf.sin(s) * x), (0, x))[1]
 
-    def slope(k, x):
-        return gradient_of(lambda: f(k, x), x)
+    slope = lambda k, x: gradient_of(lambda: f(k, x), x)
 
     @tf.function(jit_compile=True, autograph=False)
     def go(k, x):

@@ -59,9 +59,7 @@ def of_an_array(r):
 def to_an_array(r):
     """Written, and read after the loop, at places of each row's own."""
 
-    def body(t, s, array):
-        return t + 1, cell(s), array.write((t + r.m) % 5, s)
-
+    body = lambda t, s, array: (t + 1, cell(s), array.write((t + r.m) % 5, s))
     start = 0, r.x, array_of(tf.zeros([5, 3], tf.float64))
     _, s, array = tf.while_loop(lambda t, *_: t < r.k, body, start)
     return s + tf.reduce_sum(array.stack(), 0) + array.read(r.m)
@@ -122,7 +120,7 @@ def in_each_other(r):
     """The outer branches keep what the inner ones have kept."""
 
     def body(t, s):
-        other = lambda: tf.cond(t < r.p, lambda: s * s, lambda: tf.exp(tf.sin(s)))  # noqa: E731
+        other = lambda: tf.cond(t < r.p, lambda: s * s, lambda: tf.exp(tf.sin(s)))
         return tf.cond(s[0] > 0.1, lambda: cell(s) * s, other)
 
     return loop(r.k, body, r.x)
@@ -166,7 +164,7 @@ def equal_trips_inside(r):
 
 def loops_of_an_array(r):
     array = array_of(r.steps)
-    inner = lambda t: lambda u, z: cell(z) + array.read(t) * array.read(u)  # noqa: E731
+    inner = lambda t: lambda u, z: cell(z) + array.read(t) * array.read(u)
     return loop(r.k, lambda t, s: loop(r.q, inner(t), s), r.x)
 
 
@@ -191,7 +189,7 @@ def gradients(model):
 
 def second_gradients(model):
     def one(*args):
-        total = lambda: tf.reduce_sum(tf.cos(gradients(model)(*args)[0]))  # noqa: E731
+        total = lambda: tf.reduce_sum(tf.cos(gradients(model)(*args)[0]))
         return gradient_of(total, [args[2], args[3], W], unconnected_gradients="zero")
 
     return one
@@ -218,7 +216,7 @@ def few(n, k):
 
 
 def check(one, args=ARGS, *, eagerly=False, **options):
-    run = lambda *args: in_two_maps(one, *args, **options)  # noqa: E731
+    run = lambda *args: in_two_maps(one, *args, **options)
     run = run if eagerly else tf.function(run, autograph=False)
     assert_close(run(*args), one_by_one(one, *args))
 
@@ -247,7 +245,7 @@ def differentiated(rows):
     """The gradient of a sum over what ``rows`` makes, by a tape of the outer body."""
 
     def one(k, m, x, steps):
-        total = lambda: sines(rows(k, m, x, steps))  # noqa: E731
+        total = lambda: sines(rows(k, m, x, steps))
         return gradient_of(total, [x, steps, W], unconnected_gradients="zero")
 
     return one
@@ -365,9 +363,7 @@ def test_shapes_of_branches_that_the_outer_row_chooses(one, is_summed):
         result = inner(lambda e: one(which, v, e), m)
         return tf.reduce_sum(tf.sin(result)) if is_summed else result
 
-    def stacked(fn, rows):
-        return tf.stack([fn(e) for e in rows])
-
+    stacked = lambda fn, rows: tf.stack([fn(e) for e in rows])
     found = mapped(lambda *r: row(mapped, *r), which, V, rows)
     wanted = [row(stacked, *r) for r in zip(which, V, rows)]
     for got, want in zip(found, wanted):
@@ -377,17 +373,15 @@ def test_shapes_of_branches_that_the_outer_row_chooses(one, is_summed):
     def of_maps():
         return tf.reduce_sum(mapped(lambda *r: tf.reduce_sum(row(mapped, *r)), which, V, rows))
 
-    def of_rows():
-        return tf.add_n([tf.reduce_sum(row(stacked, *r)) for r in zip(which, V, rows)])
-
+    of_rows = lambda: tf.add_n([tf.reduce_sum(row(stacked, *r)) for r in zip(which, V, rows)])
     found, expected = (tf.convert_to_tensor(gradient_of(f, V)) for f in (of_maps, of_rows))
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_vmap():
     def one(k, x, w):
-        step = lambda t, s: tf.tanh(tf.linalg.matvec(w, s) + x)  # noqa: E731
-        loss = lambda: tf.reduce_sum(loop(k, step, x) ** 2)  # noqa: E731
+        step = lambda t, s: tf.tanh(tf.linalg.matvec(w, s) + x)
+        loss = lambda: tf.reduce_sum(loop(k, step, x) ** 2)
         return gradient_of(loss, [x, w], unconnected_gradients="zero")
 
     found = tf_pfor.vmap(tf_pfor.vmap(one, in_axes=(0, 0, None)), in_axes=(0, 0, None))(

@@ -55,7 +55,7 @@ def test_automatic_choice():
     wide = tf.constant(_x(256, 256))
 
     def f(k, x):
-        body = lambda t, s: (t + 1, tf.tanh(tf.linalg.matvec(wide, s)))  # noqa: E731
+        body = lambda t, s: (t + 1, tf.tanh(tf.linalg.matvec(wide, s)))
         return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
 
     found = notes(f, np.zeros(128, np.int32), _x(128, 256))
@@ -79,7 +79,7 @@ def test_padding_is_nan(strategy):
     w = tf.constant(_x(2, 2))
 
     def f(k, x):
-        body = lambda t, s: (t + 1, tf.tanh(tf.linalg.matvec(w, s) + x[t]))  # noqa: E731
+        body = lambda t, s: (t + 1, tf.tanh(tf.linalg.matvec(w, s) + x[t]))
         return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
 
     check(f, LEN, x, while_strategy=strategy, xla=strategy == "mask")
@@ -106,9 +106,7 @@ def test_pfor_in_while_in_pfor():
     import tf_pfor
 
     def f(k, x):
-        def body(t, s):
-            return t + 1, tf_pfor.vectorized_map(lambda v: tf.tanh(v + s[0]), s)
-
+        body = lambda t, s: (t + 1, tf_pfor.vectorized_map(lambda v: tf.tanh(v + s[0]), s))
         return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
 
     check(f, LEN, X)
@@ -117,9 +115,7 @@ def test_pfor_in_while_in_pfor():
 def test_while_in_pfor_in_pfor():
     import tf_pfor
 
-    def f(k, x):
-        return tf_pfor.vectorized_map(lambda a: _smooth(a[0] + k, a[1]), (tf.range(2), x))
-
+    f = lambda k, x: tf_pfor.vectorized_map(lambda a: _smooth(a[0] + k, a[1]), (tf.range(2), x))
     check(f, LEN, _x(5, 2, 3))
 
 
@@ -213,9 +209,7 @@ def test_compact_where_the_shapes_must_be_static():
 def test_a_row_that_ends_by_overflow(strategy):
     """Its last value is infinite; what it would compute from that must not reach a gradient."""
     w = tf.Variable(3e19)
-
-    def f(row):
-        return tf.while_loop(lambda s: tf.math.is_finite(s), lambda s: (s * w,), (row,))[0]
+    f = lambda row: tf.while_loop(lambda s: tf.math.is_finite(s), lambda s: (s * w,), (row,))[0]
 
     def value_and_gradients(run, x):
         with tf.GradientTape() as tape:
@@ -232,8 +226,7 @@ def test_a_row_that_ends_by_overflow(strategy):
 def test_gradient_of_a_start_that_is_read_elsewhere():
     """Grappler adds both, and took the rows in a trip for all rows."""
 
-    def slope(y):
-        return tf.stack([y[1], y[0] * y[1]])
+    slope = lambda y: tf.stack([y[1], y[0] * y[1]])
 
     def f(start):
         def body(t, y, last):
@@ -260,7 +253,7 @@ def test_optionals_that_loops_change_are_looped():
         return tf.while_loop(lambda i, _: i < 3, body, start)[1].get_value()
 
     for first in (lambda x: x[0], lambda x: tf.constant(0.0, x.dtype)):
-        one = lambda x, first=first: largest(x, first(x))  # noqa: E731
+        one = lambda x, first=first: largest(x, first(x))
         with pytest.warns(tf_pfor.FallbackWarning, match="changes an optional"):
             found = tf_pfor.vectorized_map(one, x)
         np.testing.assert_allclose(found, [one(row) for row in x])
@@ -276,9 +269,7 @@ STRATEGIES, ONCE = {}, {}
 def layouts_reach_a_fixpoint(x):
     """a is stacked only because of b, which is stacked only because of c."""
 
-    def body(t, a, b, c):
-        return t + 1, b, c, x * 2.0
-
+    body = lambda t, a, b, c: (t + 1, b, c, x * 2.0)
     zero = tf.zeros([3])
     return tf.while_loop(lambda t, *_: t < 3, body, (0, zero, zero, zero))[1:]
 
@@ -287,31 +278,25 @@ def layouts_reach_a_fixpoint(x):
 def counter_is_read(x):
     """The step counter stays unstacked; what it was when a row left is the row's result."""
 
-    def body(t, s):
-        return t + 1, s * 0.5
-
+    body = lambda t, s: (t + 1, s * 0.5)
     return tf.while_loop(lambda t, s: tf.reduce_sum(tf.abs(s)) > 0.3, body, (0, x))
 
 
 @row_of(STRATEGIES, LEN, _x(5, 4, 2))
 def reads_of_a_captured_tensor(k, x):
-    def body(t, s):
-        return t + 1, tf.tanh(s + x[t])
-
+    body = lambda t, s: (t + 1, tf.tanh(s + x[t]))
     return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
 
 
 @row_of(STRATEGIES, LEN, _x(5, 4, 2))
 def reads_at_an_index_for_each_row(k, x):
-    def body(t, s):
-        return t - 1, tf.tanh(s + x[t] + tf.gather(x, t)[0])
-
+    body = lambda t, s: (t - 1, tf.tanh(s + x[t] + tf.gather(x, t)[0]))
     return tf.while_loop(lambda t, s: t >= 0, body, (k - 1, tf.zeros([2])))[1]
 
 
 @row_of(STRATEGIES, LEN, _x(5, 4, 2), _x(5, 2))
 def whole_captured_tensor(k, x, y):
-    body = lambda t, s: (t + 1, tf.tanh(s + tf.reduce_sum(x, 0) * y))  # noqa: E731
+    body = lambda t, s: (t + 1, tf.tanh(s + tf.reduce_sum(x, 0) * y))
     return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
 
 
@@ -319,9 +304,7 @@ def whole_captured_tensor(k, x, y):
 def trap_behind_the_end(k, x):
     """1 / (k - t) is infinite one trip after the last."""
 
-    def body(t, s):
-        return t + 1, s + x / tf.sqrt(tf.cast(k - t, tf.float32))
-
+    body = lambda t, s: (t + 1, s + x / tf.sqrt(tf.cast(k - t, tf.float32)))
     return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
 
 
@@ -366,9 +349,7 @@ def while_in_cond(k, x):
 
 @row_of(STRATEGIES, LEN, X)
 def cond_in_while(k, x):
-    def body(t, s):
-        return t + 1, tf.cond(s[0] > 0.0, lambda: tf.sqrt(s[0]) + s, lambda: _cell(s))
-
+    body = lambda t, s: (t + 1, tf.cond(s[0] > 0.0, lambda: tf.sqrt(s[0]) + s, lambda: _cell(s)))
     return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
 
 

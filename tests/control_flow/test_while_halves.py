@@ -29,8 +29,7 @@ def steps(k, x):
 
 
 @pytest.mark.parametrize(
-    "lengths",
-    [[2, 0, 4, 1, 4], [0, 0, 0, 0, 0], [0, 0, 3, 3, 3], [3, 3, 0, 0, 0], [1, 2], [4], []],
+    "lengths", [[2, 0, 4, 1, 4], [0, 0, 0, 0, 0], [0, 0, 3, 3, 3], [3, 3, 0, 0, 0], [1, 2], [4], []]
 )
 @of_cpus
 def test_values(always, lengths):
@@ -44,9 +43,7 @@ def test_what_the_body_captures(always):
     """Reads at the counter, at an index for each row, and of everything."""
 
     def f(k, x, y):
-        def body(t, s):
-            return t + 1, tf.tanh(s + x[t] + tf.gather(x, k - 1 - t) + tf.reduce_sum(y))
-
+        body = lambda t, s: (t + 1, tf.tanh(s + x[t] + tf.gather(x, k - 1 - t) + tf.reduce_sum(y)))
         return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
 
     x = np.random.default_rng(1).normal(size=(5, 4, 2)).astype(np.float32)
@@ -70,9 +67,7 @@ def _loops(fn, *args):
 def test_one_loop_where_gradients_are_recorded(monkeypatch):
     """Two loops would each add up gradients of the weights."""
     monkeypatch.setattr(while_compact, "_LARGE", 0)
-
-    def mapped(k, x):
-        return vectorized(steps, (k, x), while_strategy="compact")
+    mapped = lambda k, x: vectorized(steps, (k, x), while_strategy="compact")
 
     def recorded(k, x):
         with tf.GradientTape():
@@ -101,7 +96,7 @@ def test_a_variable_that_is_only_read(always):
     weights = tf.Variable(np.eye(3, dtype=np.float32) * 0.5)
 
     def f(k, x):
-        body = lambda t, s: (t + 1, tf.tanh(tf.linalg.matvec(weights, s)))  # noqa: E731
+        body = lambda t, s: (t + 1, tf.tanh(tf.linalg.matvec(weights, s)))
         return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
 
     check(f, LENGTHS, X, while_strategy="compact", xla=False)
@@ -120,9 +115,7 @@ def test_one_loop_where_trips_push_the_same_tensor(always):
             (0, empty),
         )[1]
 
-    def length(k, x):
-        return tf.raw_ops.TensorListLength(input_handle=pushed(k, x))
-
+    length = lambda k, x: tf.raw_ops.TensorListLength(input_handle=pushed(k, x))
     run = tf.function(
         lambda *rows: vectorized(length, rows, while_strategy="compact"), autograph=False
     )

@@ -21,9 +21,7 @@ def compiled(fn, jit):
 
 
 def loop(x):
-    def body(t, h):
-        return t + 1, tf.tanh(tf.linalg.matvec(tf.constant(A), h) + x)
-
+    body = lambda t, h: (t + 1, tf.tanh(tf.linalg.matvec(tf.constant(A), h) + x))
     return tf.while_loop(lambda t, h: t < 3, body, (0, x), maximum_iterations=3)[1]
 
 
@@ -58,10 +56,7 @@ def test_lists_that_are_read_in_a_loop_hold_what_they_held(jit):
     def columns(x):
         jacobian = tf_pfor.jacrev(loop)(x)
         total = tf.reduce_sum(jacobian**2)
-
-        def some(ids):
-            return tf_pfor.vectorized_map(lambda i: tf.gradients(total * x[i], x)[0], ids)
-
+        some = lambda ids: tf_pfor.vectorized_map(lambda i: tf.gradients(total * x[i], x)[0], ids)
         return tf.map_fn(some, tf.constant([[0, 1], [2, 3]]), fn_output_signature=tf.float64)
 
     def expected(x):
@@ -128,7 +123,5 @@ def test_blocks_in_blocks_under_jit_compile(form, second):
 
 
 def test_three_tapes_in_blocks_under_jit_compile():
-    def third(chunk):
-        return of_tape(of_tape(of_tape(f, chunk), chunk), chunk)
-
+    third = lambda chunk: of_tape(of_tape(of_tape(f, chunk), chunk), chunk)
     close(compiled(third(2), True)(X), tf_pfor.jacrev(tf_pfor.hessian(f))(X))

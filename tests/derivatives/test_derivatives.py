@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import close
+from tests.comparisons import close, gradient_of
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.derivatives import functional, jacobians, per_example
 
@@ -151,9 +151,7 @@ def test_functional_jacobian(jac, chunk):
 
 @pytest.mark.parametrize("jac", [functional.jacrev, functional.jacfwd])
 def test_functional_nests(jac):
-    def f(x, y):
-        return {"product": x["a"] * y, "x": x["b"]}, tf.constant(7)
-
+    f = lambda x, y: ({"product": x["a"] * y, "x": x["b"]}, tf.constant(7))
     x = {"a": tf.constant([1.0, 2.0]), "b": tf.constant(3.0)}
     found, aux = jac(f, argnums=(0, 1), has_aux=True)(x, tf.constant(5.0))
     assert int(aux) == 7
@@ -164,9 +162,7 @@ def test_functional_nests(jac):
 
 
 def test_hessian_hvp_diagonal_laplacian():
-    def f(x):
-        return tf.reduce_sum(_mlp(x) ** 2)
-
+    f = lambda x: tf.reduce_sum(_mlp(x) ** 2)
     expected = functional.hessian(f)(_X)
     close(expected, _numerical(lambda x: functional.jacrev(f)(x), _X), rtol=1e-4)
     v = tf.constant([1.0, 2.0, -1.0], tf.float64)
@@ -205,9 +201,7 @@ def _model():
 def _reference(loss, variables, x, y):
     rows = []
     for a, b in zip(x, y):
-        with tf.GradientTape() as tape:
-            value = loss(a, b)
-        rows.append(tape.gradient(value, variables))
+        rows.append(gradient_of(lambda a=a, b=b: loss(a, b), variables))
     return [tf.stack(c) for c in zip(*rows)]
 
 
@@ -215,10 +209,7 @@ def _reference(loss, variables, x, y):
 def test_per_example(chunk):
     model = _model()
     x, y = tf.random.normal([5, 3]), tf.random.normal([5, 1])
-
-    def loss(a, b):
-        return tf.reduce_sum((model(a[None])[0] - b) ** 2)
-
+    loss = lambda a, b: tf.reduce_sum((model(a[None])[0] - b) ** 2)
     variables = model.trainable_variables
     expected = _reference(loss, variables, x, y)
     grads, losses = per_example.per_example_gradients(loss, variables, x, y, chunk_size=chunk)
@@ -244,10 +235,7 @@ def test_blocks_of_images(is_known, jit):
         [tf.keras.layers.Conv2D(3, 3), tf.keras.layers.ReLU(), tf.keras.layers.Conv2D(2, 3)]
     )
     model.build([None, 6, 6, 1])
-
-    def loss(image):
-        return tf.reduce_sum(model(image[None]) ** 2)
-
+    loss = lambda image: tf.reduce_sum(model(image[None]) ** 2)
     spec = tf.TensorSpec([None, 6, 6, 1])
 
     def both(x):

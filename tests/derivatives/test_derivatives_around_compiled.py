@@ -46,23 +46,17 @@ def writes_an_array(k, x):
 
 
 def branches(k, x):
-    def body(i, x):
-        return i + 1, tf.cond(x > 0.0, lambda: x * x * 0.5, lambda: 1.2 * x * x * x)
-
+    body = lambda i, x: (i + 1, tf.cond(x > 0.0, lambda: x * x * 0.5, lambda: 1.2 * x * x * x))
     return tf.while_loop(lambda i, _: i < k, body, (0, x), maximum_iterations=4)[1]
 
 
 def descends(k, x):
-    def body(i, w):
-        return i + 1, w - 0.1 * gradient_of(lambda: (w - x) ** 2 * w, w)
-
+    body = lambda i, w: (i + 1, w - 0.1 * gradient_of(lambda: (w - x) ** 2 * w, w))
     return tf.while_loop(lambda i, _: i < k, body, (0, x * 2.0), maximum_iterations=4)[1]
 
 
 def derived(f):
-    def run(k, x):
-        return gradient_of(lambda: f(k, x), x, unconnected_gradients="zero")
-
+    run = lambda k, x: gradient_of(lambda: f(k, x), x, unconnected_gradients="zero")
     return run
 
 
@@ -116,10 +110,7 @@ def words(maps, order):
 WORDS = [w for maps in (1, 2) for order in (1, 2, 3) for w in words(maps, order)]
 QUICK = ["DM", "MD", "DMD", "MDD", "DMDD", "DMM", "MMD", "DMMD", "DMDM"]
 # Refused, or refused by XLA; fails here when one is right, or a wrong number.
-FAILS = {
-    True: {"DMMDD", "MDDMD"},
-    None: {"DDDMM"},
-}
+FAILS = {True: {"DMMDD", "MDDMD"}, None: {"DDDMM"}}
 
 
 @pytest.mark.parametrize("jit", [None, True])
@@ -165,9 +156,7 @@ def test_array(word):
 def test_a_tape_around_branches_in_an_option():
     """``vmap(jit_compile=True)`` in a call that a tape records."""
 
-    def chosen(k, x):
-        return tf.switch_case(k % 3, [lambda: tf.sin(x), lambda: x * 2.0, lambda: x**2])
-
+    chosen = lambda k, x: tf.switch_case(k % 3, [lambda: tf.sin(x), lambda: x * 2.0, lambda: x**2])
     k = tf.constant([0, 1, 2, 4])
     run = tf_pfor.vmap(chosen, jit_compile=True)
     x = tf.constant(X)

@@ -121,9 +121,6 @@ def test_a_tape_around_and_one_in_the_body():
     w = tf.Variable(W)
     with tf.GradientTape() as tape:
         losses = losses_of(w)
-
-        def slope(loss):
-            return gradient_of(lambda: loss**3, loss)
-
+        slope = lambda loss: gradient_of(lambda: loss**3, loss)
         total = tf.reduce_sum(tf_pfor.vectorized_map(slope, losses))
     np.testing.assert_allclose(tape.gradient(total, w), 3 * EXPECTED.sum(0))

@@ -59,10 +59,10 @@ def test_variable_length_rows(body, is_cut):
     def total(fn, x):
         if is_cut:
             rows = (x, LENGTHS)
-            each = lambda e: tf.reduce_sum(tf.sin(fn(e[0][: e[1]])))  # noqa: E731
+            each = lambda e: tf.reduce_sum(tf.sin(fn(e[0][: e[1]])))
         else:
             rows = tf.RaggedTensor.from_tensor(x, lengths=LENGTHS)
-            each = lambda e: tf.reduce_sum(tf.sin(fn(e)))  # noqa: E731
+            each = lambda e: tf.reduce_sum(tf.sin(fn(e)))
         return strict_map(each, rows)
 
     def alone(fn, x):
@@ -134,8 +134,6 @@ SUMS = {
 
 @pytest.mark.parametrize("body", SUMS)
 def test_eager_maps_that_end_with_sums_at_places(body):
-    def mapped(fn, x):
-        return strict_map(fn, x)
-
+    mapped = lambda fn, x: strict_map(fn, x)
     expected = derivative(one_by_one, SUMS[body])(X)
     np.testing.assert_allclose(derivative(mapped, SUMS[body])(X), expected, 1e-5)

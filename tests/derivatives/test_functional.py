@@ -127,9 +127,7 @@ def test_nothing_to_differentiate(form):
 
 
 def test_several_arguments():
-    def f(x, scale, y):
-        return scale * tf.reduce_sum(x**2 * y**3)
-
+    f = lambda x, scale, y: scale * tf.reduce_sum(x**2 * y**3)
     y, scale = tf.constant([3.0, -1.0]), tf.constant(2.0)
     full = tf_pfor.hessian(f, (0, 2))(X, scale, y)
     diagonal = tf_pfor.hessian_diag(f, (0, -1))(X, scale, y)
@@ -145,10 +143,7 @@ def test_several_arguments():
 
 def test_slices_of_a_table():
     table = tf.constant(np.random.default_rng(0).normal(size=[6, 2]), tf.float32)
-
-    def f(p, ids):
-        return tf.gather(p["table"], ids) ** 2 * p["scale"]
-
+    f = lambda p, ids: tf.gather(p["table"], ids) ** 2 * p["scale"]
     p, ids = {"table": table, "scale": X}, tf.constant([4, 1, 4])
     dense = tf_pfor.jacrev(f)(p, ids)
     for chunk in (None, 1, 4):
@@ -191,9 +186,7 @@ def wave(x):
 
 @pytest.mark.parametrize("shape", [[], [1]])
 def test_complex_functions_of_reals(shape):
-    def f(x):
-        return tf.reshape(wave(x), shape)
-
+    f = lambda x: tf.reshape(wave(x), shape)
     real, imaginary = (lambda x: tf.math.real(f(x))), (lambda x: tf.math.imag(f(x)))
     for form in (tf_pfor.jacfwd, tf_pfor.hessian_diag, tf_pfor.laplacian):
         found = form(f)(X)
@@ -213,9 +206,7 @@ def test_precisions(form, dtype):
 def test_mixed_precisions():
     """jacrev has the dtype of the input, the others have the dtype of the output."""
 
-    def f(p):
-        return tf.reduce_sum(p["a"] ** 2 * tf.cast(p["b"], tf.float32) ** 2)
-
+    f = lambda p: tf.reduce_sum(p["a"] ** 2 * tf.cast(p["b"], tf.float32) ** 2)
     p = {"a": X, "b": tf.cast(X, tf.float64)}
     assert [x.dtype for x in tf_pfor.jacrev(f)(p).values()] == [tf.float32, tf.float64]
     assert [x.dtype for x in tf_pfor.jacfwd(f)(p).values()] == [tf.float32, tf.float32]
@@ -248,9 +239,7 @@ def test_unknown_shapes(form, shape, chunk):
 def test_chunks_of_unknown_shapes_under_jit_compile(form, chunk):
     """Also more than there are; jacfwd of a jacrev reshapes to an unknown rank."""
 
-    def f(x):
-        return tf.reduce_sum(tf.sin(x) * tf.reduce_sum(x**2))
-
+    f = lambda x: tf.reduce_sum(tf.sin(x) * tf.reduce_sum(x**2))
     compiled = tf.function(
         lambda x: form(f, chunk_size=chunk)(x),
         input_signature=[tf.TensorSpec([None])], jit_compile=True, autograph=False,
@@ -262,9 +251,7 @@ def test_chunks_of_unknown_shapes_under_jit_compile(form, chunk):
 def test_a_map_that_knows_more_shapes_than_its_body():
     """TensorFlow does not say how many segments there are; the map of it does."""
 
-    def f(x):
-        return tf.math.segment_sum(x**2, [0, 0, 1])
-
+    f = lambda x: tf.math.segment_sum(x**2, [0, 0, 1])
     x = tf.reshape(tf.range(12.0), [2, 3, 2])
     found = tf_pfor.vectorized_map(tf_pfor.jacfwd(f), x)
     close(found, tf.stack([tf_pfor.jacrev(f)(row) for row in x]))
@@ -279,9 +266,7 @@ def test_a_tape_around_blocks_in_a_graph():
     v = tf.Variable([1.0, 2.0])
 
     def gradients(**options):
-        def f(x):
-            return tf.sin(x * v) * tf.reduce_sum(x**2)
-
+        f = lambda x: tf.sin(x * v) * tf.reduce_sum(x**2)
         return gradient_of(lambda: tf.reduce_sum(tf_pfor.hessian(f, **options)(X) ** 2), [X, v])
 
     expected = gradients()
@@ -299,10 +284,7 @@ def test_second_derivatives_that_tensorflow_leaves_out(wrap):
     """The gradient of its ResizeBilinearGrad is a constant to TensorFlow: nothing, or a part."""
     image = wrap(resized)
     assert tf_pfor.jacrev(image)(X).shape == [2, 2, 2]
-
-    def energy(x):
-        return tf.reduce_sum(image(x) ** 3) + tf.reduce_sum(x**3)
-
+    energy = lambda x: tf.reduce_sum(image(x) ** 3) + tf.reduce_sum(x**3)
     for run in (
         lambda: tf_pfor.jacfwd(image)(X),
         lambda: tf_pfor.hessian(energy)(X),
@@ -400,9 +382,7 @@ def test_errors(run, error, text):
 
 @pytest.mark.parametrize("size", [1, 2, "auto"])
 def test_hessian_in_blocks_mapped_and_compiled(size):
-    def f(a):
-        return tf.sin(a) * tf.reduce_sum(a**2)
-
+    f = lambda a: tf.sin(a) * tf.reduce_sum(a**2)
     x = tf.constant(np.random.default_rng(0).normal(size=(4, 3)), tf.float32)
     blocks, expected = tf_pfor.hessian(f, chunk_size=size), tf_pfor.vmap(tf_pfor.hessian(f))(x)
     for xla in (False, True):
@@ -415,10 +395,7 @@ def test_hessian_in_blocks_mapped_and_compiled(size):
 def test_holomorphic_derivatives_of_a_table_stay_sparse():
     parts = np.random.default_rng(0).normal(size=(2, 5, 2)).astype(np.float32)
     table = tf.complex(*parts)
-
-    def squares(w):
-        return tf.gather(w, [1, 3, 1]) ** 2
-
+    squares = lambda w: tf.gather(w, [1, 3, 1]) ** 2
     found = tf_pfor.jacrev(squares, holomorphic=True, sparse=True)(table)
     assert isinstance(found, tf_pfor.BatchedIndexedSlices)
     expected = tf_pfor.jacrev(squares, holomorphic=True)(table)

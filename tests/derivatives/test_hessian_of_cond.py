@@ -20,9 +20,7 @@ def switch(x):
 
 
 def nested(x):
-    def inner():
-        return tf.cond(x[0] > 0.2, lambda: tf.exp(x) * x, lambda: x**2 * x[::-1])
-
+    inner = lambda: tf.cond(x[0] > 0.2, lambda: tf.exp(x) * x, lambda: x**2 * x[::-1])
     return tf.cond(tf.reduce_sum(x) > 0, inner, lambda: x**3)
 
 
@@ -123,9 +121,7 @@ def test_forward_mode_of_rows_that_choose():
 def test_the_gradient_of_a_tape_around_a_map_is_dense_under_jit_compile(size):
     """Rows that stand in for others are gathered, of which the gradient is IndexedSlices."""
 
-    def doubled(x):
-        return 2.0 * gradient_of(lambda: tf_pfor.vectorized_map(total(cond), x), x)
-
+    doubled = lambda x: 2.0 * gradient_of(lambda: tf_pfor.vectorized_map(total(cond), x), x)
     x = tf.constant(POINTS, tf.float64)
     signature = [tf.TensorSpec([size, x.shape[1]], tf.float64)]
     found = tf.function(doubled, jit_compile=True, input_signature=signature)(x)

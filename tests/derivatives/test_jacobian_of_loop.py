@@ -152,13 +152,13 @@ def test_second_derivatives_under_jit_compile(what, room):
         if what == "scan":
             return tf.scan(lambda a, b: a * b + tf.sin(a), x)
         trips = 2 + tf.cast(x[0] < 100.0, tf.int32)
-        step = lambda t, s: (t + 1, tf.sin(s) * x + x[t] * s)  # noqa: E731
+        step = lambda t, s: (t + 1, tf.sin(s) * x + x[t] * s)
         return tf.while_loop(lambda t, _: t < trips, step, (0, x), maximum_iterations=room)[1]
 
     for second in (tf_pfor.hessian(f), tf_pfor.jacrev(tf_pfor.jacrev(f))):
         compiled = tf.function(second, jit_compile=True)
         np.testing.assert_allclose(compiled(X), second(X), rtol=1e-7, atol=1e-9)
-    trace = lambda x: tf.linalg.trace(tf.reshape(second(x), [-1, 3, 3]))  # noqa: E731
+    trace = lambda x: tf.linalg.trace(tf.reshape(second(x), [-1, 3, 3]))
     laplacian = tf_pfor.laplacian(f)
     np.testing.assert_allclose(laplacian(X), trace(X), rtol=1e-7, atol=1e-9)
 
@@ -166,7 +166,7 @@ def test_second_derivatives_under_jit_compile(what, room):
 @pytest.mark.parametrize("form", [tf_pfor.hessian_diag, tf_pfor.laplacian])
 def test_items_of_unknown_shape_under_jit_compile(form):
     def f(x):
-        step = lambda t, s: (t + 1, tf.sin(s) * x)  # noqa: E731
+        step = lambda t, s: (t + 1, tf.sin(s) * x)
         y = tf.while_loop(lambda t, _: t < 3, step, (0, x), maximum_iterations=5)[1]
         return tf.reduce_sum(y)
 
@@ -189,8 +189,7 @@ def test_jacobian_of_a_vectorized_loop(strategy, trips):
         k, x = args
         return run(lambda t, s: tf.tanh(s @ W), k, x)[0]
 
-    def jacobian(y, tape):
-        return tf_pfor.tape_jacobian(tape, y, [ROWS, W])
+    jacobian = lambda y, tape: tf_pfor.tape_jacobian(tape, y, [ROWS, W])
 
     @tf.function(autograph=False)
     def found():

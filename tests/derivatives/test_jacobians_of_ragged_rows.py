@@ -85,16 +85,8 @@ def test_a_gradient_of_jacobians():
     def penalty(values, mapped):
         return gradient_of(lambda: mapped(MATRICES.with_values(values)), values)
 
-    def one(x):
-        return tf.reduce_sum(tf_pfor.jacrev(pooled)(x) ** 2)
-
-    found = penalty(
-        MATRICES.values,
-        lambda rows: tf.reduce_sum(strict_map(one, rows)),
-    )
+    one = lambda x: tf.reduce_sum(tf_pfor.jacrev(pooled)(x) ** 2)
+    found = penalty(MATRICES.values, lambda rows: tf.reduce_sum(strict_map(one, rows)))
     rows = [tf.shape(MATRICES[i])[0] for i in range(len(LENGTHS))]
-    expected = penalty(
-        MATRICES.values,
-        lambda r: sum(one(x) for x in tf.split(r.values, rows)),
-    )
+    expected = penalty(MATRICES.values, lambda r: sum(one(x) for x in tf.split(r.values, rows)))
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)

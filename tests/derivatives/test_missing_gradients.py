@@ -51,14 +51,10 @@ def test_refused_in_loops_and_branches(form):
     w = tf.Variable([1.0, 2.0])
 
     def loop(x):
-        def body(t, h, z):
-            return t + 1, z, python_sin(h) * 2.0
-
+        body = lambda t, h, z: (t + 1, z, python_sin(h) * 2.0)
         return tf.reduce_sum(tf.while_loop(lambda t, *_: t < 3, body, (0, x * w, x))[1])
 
-    def branch(x):
-        return tf.cond(x[0] > 0, lambda: tf.reduce_sum(python_sin(w)), lambda: x[0])
-
+    branch = lambda x: tf.cond(x[0] > 0, lambda: tf.reduce_sum(python_sin(w)), lambda: x[0])
     for loss in (loop, branch):
         with pytest.raises(ArgumentError, match="through (Eager)?PyFunc "):
             form(loss, w, X)
@@ -114,10 +110,7 @@ def test_what_is_not_connected_is_zero():
 def test_reverse_modes_do_not_need_the_logarithm_of_a_cotangent():
     """TensorFlow's gradient of this op takes it, so forward mode is NaN: docs/derivatives.md."""
     x = tf.constant([0.3, 0.1, 0.7], tf.float64)
-
-    def f(x):
-        return tf.reduce_sum(tf.math.cumulative_logsumexp(x) * tf.constant([1, 0, 3], x.dtype))
-
+    f = lambda x: tf.reduce_sum(tf.math.cumulative_logsumexp(x) * tf.constant([1, 0, 3], x.dtype))
     gradient, step = tf_pfor.jacrev(f), 1e-6
     columns = [gradient(x + e) - gradient(x - e) for e in step * np.eye(3)]
     expected = np.stack([np.asarray(c) for c in columns], 1) / (2 * step)

@@ -130,7 +130,7 @@ def of_two_gradients(model, w):
 def assert_right(one, n=6, *, unknown=False):
     size = None if unknown else n
     signature = [tf.TensorSpec([size], tf.int32), tf.TensorSpec([size, 3], tf.float64)]
-    run = lambda k, x: mapped(one, k, x)  # noqa: E731
+    run = lambda k, x: mapped(one, k, x)
     compiled = tf.function(run, jit_compile=True, autograph=False, input_signature=signature)
     found = compiled(K[:n], X[:n])
     if n:

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 from tf_pfor import BatchedIndexedSlices
 
 TABLE = np.random.default_rng(0).normal(size=[9, 3]).astype(np.float32)
@@ -83,10 +84,7 @@ def test_norms_and_clipped_sums(chunk, dtype):
 
 def test_nothing_dense_is_made():
     table = tf.Variable(tf.ones([1000, 3]))
-
-    def loss(ids):
-        return tf.reduce_sum(tf.gather(table, ids) ** 2)
-
+    loss = lambda ids: tf.reduce_sum(tf.gather(table, ids) ** 2)
     calls = [
         lambda x: tf_pfor.per_example_gradients(loss, table, x, sparse=True),
         lambda x: tf_pfor.gradient_norms(loss, table, x),
@@ -99,10 +97,7 @@ def test_nothing_dense_is_made():
 
 def test_more_lookups_than_rows_are_dense():
     table = tf.Variable(TABLE[:2])
-
-    def loss(ids):
-        return tf.reduce_sum(tf.gather(table, ids % 2) ** 3)
-
+    loss = lambda ids: tf.reduce_sum(tf.gather(table, ids % 2) ** 3)
     grads, _ = tf_pfor.per_example_gradients(loss, table, IDS, sparse=True)
     assert grads.shape == [5, 2, 3]
 
@@ -157,9 +152,7 @@ def test_examples_of_own_lengths(wrap, dtype, ids):
     """Padding belongs to no row of the table: an infinite gradient of row 0 or 8 stays infinite."""
     table = tf.Variable(tf.tensor_scatter_nd_update(TABLE, [[0, 0]], [np.inf]))
     ids = tf.ragged.constant(ids, dtype=dtype, ragged_rank=1)
-
-    def loss(one):
-        return tf.reduce_sum(tf.gather(table, one) ** 2)
+    loss = lambda one: tf.reduce_sum(tf.gather(table, one) ** 2)
 
     def run(ids):
         grads, _ = tf_pfor.per_example_gradients(loss, table, ids, sparse=True)
@@ -168,9 +161,7 @@ def test_examples_of_own_lengths(wrap, dtype, ids):
     slices, dense, squares = (run if wrap == "eager" else tf.function(run))(ids)
     want = np.zeros([ids.nrows(), *table.shape], np.float32)
     for i in range(len(want)):
-        with tf.GradientTape() as tape:
-            y = loss(ids[i])
-        want[i] = tf.convert_to_tensor(tape.gradient(y, table))
+        want[i] = tf.convert_to_tensor(gradient_of(lambda i=i: loss(ids[i]), table))
     assert isinstance(slices.indices, tf.RaggedTensor)
     assert (dense.shape[1:], squares.shape.rank) == (table.shape, 1)
     _close(dense, want)

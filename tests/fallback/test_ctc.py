@@ -54,10 +54,7 @@ def test_no_rows():
 
 def test_keras():
     ctc = tf.keras.losses.CTC()
-
-    def body(row):
-        return ctc(row[0][None], row[1][None])
-
+    body = lambda row: ctc(row[0][None], row[1][None])
     rows = (tf.constant([[1, 2, 3], [2, 2, 1]]), tf.nn.softmax(LOGITS[:2]))
     check(strict_map(body, rows), expected(body, rows))
 
@@ -99,9 +96,7 @@ def of_keras_ops(row):
 def test_tape_around_what_loops(fn):
     """The gradient function reads what the loop over rows did not keep: it is run once more."""
 
-    def around(losses):
-        return value_and_gradient(losses, LOGITS)
-
+    around = lambda losses: value_and_gradient(losses, LOGITS)
     found = around(lambda: tf_pfor.vectorized_map(fn, ROWS, warn=False))
     check(found, around(lambda: expected(fn, ROWS)))
 
@@ -136,9 +131,7 @@ def test_sparse_labels(n, is_cut):
         one = (tf.sparse.from_dense(tf.stack([labels, labels[::-1]])), tf.stack([logits] * 2, 1))
         return tf.compat.v1.nn.ctc_loss(*one, tf.stack([frames, frames]))
 
-    def both(row):
-        return value_and_gradient(lambda: sparse(row), row[2])
-
+    both = lambda row: value_and_gradient(lambda: sparse(row), row[2])
     found = strict_map(both, tuple(a[:n] for a in ROWS))
     if n:
         check(found, expected(both, ROWS))

@@ -178,10 +178,7 @@ def test_gradients_of_copies_of_a_branch_that_calls():
         "body", lambda x: [tf.cond(x > 0.0, lambda: cubed(x), lambda: -x)], [spec]
     )
     region = Region.of_graph(graph)
-
-    def slope(x, upstream):
-        return tf.gradients(region.copy(x), [x], [upstream])
-
+    slope = lambda x, upstream: tf.gradients(region.copy(x), [x], [upstream])
     slopes = [_graphs.trace("slope", slope, [spec, spec]) for _ in range(2)]
     both = tf.function(
         lambda *given: [Region.of_graph(g).copy(*given) for g in slopes], autograph=False
@@ -197,9 +194,7 @@ def test_an_op_inside_a_loop_can_be_asked_for_by_a_gradient():
         inner = tf.sinh(x)
         return tf.math.erf(inner), lambda dy: dy * inner
 
-    def derivative(m, x):
-        return gradient_of(lambda: tf.reduce_sum(m(x)), x)
-
+    derivative = lambda m, x: gradient_of(lambda: tf.reduce_sum(m(x)), x)
     x = rows(3)
     found = derivative(lambda x: tf_pfor.vectorized_map(odd, x), x)
     np.testing.assert_allclose(found, derivative(lambda x: loop(odd, x), x), 1e-5)
@@ -253,9 +248,7 @@ def test_two_stateful_ops_keep_their_order():
 
 
 def test_the_gradient_of_a_stateful_op():
-    def fn(r):
-        return tf.ensure_shape(tf.py_function(lambda r: r**3, [r], tf.float32), [2])
-
+    fn = lambda r: tf.ensure_shape(tf.py_function(lambda r: r**3, [r], tf.float32), [2])
     x = rows(3)
     with REGISTRY.temporary(), tf.GradientTape() as tape:
         REGISTRY._rules = {k: v for k, v in REGISTRY._rules.items() if k != "EagerPyFunc"}
@@ -274,8 +267,7 @@ def test_a_stateful_op_is_refused_when_loops_are_off():
 
 
 def test_what_is_refused():
-    def dataset(x):
-        return next(iter(tf.data.Dataset.from_tensors(x)))
+    dataset = lambda x: next(iter(tf.data.Dataset.from_tensors(x)))
 
     @tf.function
     def queue(x):
@@ -353,10 +345,7 @@ def test_loop_with_variables_under_jit_compile(writes):
 def chosen_items(k, x, table):
     """A conditional that runs row by row, for its unknown rank, and reads a list of all rows."""
     ta = tf.TensorArray(tf.float32, 3, clear_after_read=False).unstack(table)
-
-    def item(i):
-        return tf.raw_ops.PlaceholderWithDefault(input=x * ta.read(i), shape=None)
-
+    item = lambda i: tf.raw_ops.PlaceholderWithDefault(input=x * ta.read(i), shape=None)
     return tf.reduce_sum(tf.cond(k > 1, lambda: item(0), lambda: item(k)))
 
 

@@ -88,9 +88,7 @@ FOR_FEW = (
     "last ones", "numbered", "running sum", "second differences", "sum",
 )  # fmt: skip
 # The same numbers, with a loop over rows in the gradient.
-LOOPED = {
-    "sorted": lambda s: tf.reduce_sum(tf.sort(s, 0) * s, 0),
-}
+LOOPED = {"sorted": lambda s: tf.reduce_sum(tf.sort(s, 0) * s, 0)}
 
 
 def of_states(name, **array):
@@ -99,9 +97,7 @@ def of_states(name, **array):
 
 
 def gradient(fn):
-    def one(x, steps):
-        return gradient_of(lambda: tf.reduce_sum(fn(x, steps) ** 2), x)
-
+    one = lambda x, steps: gradient_of(lambda: tf.reduce_sum(fn(x, steps) ** 2), x)
     return one
 
 
@@ -158,10 +154,7 @@ def test_arrays_of_other_kinds(name, array):
 def test_arrays_of_a_size_that_the_row_gives():
     def fn(x, steps):
         made = tf.TensorArray(D, steps, element_shape=[3])
-
-        def step(t, made):
-            return t + 1, made.write(t, tf.sin(x[t]))
-
+        step = lambda t, made: (t + 1, made.write(t, tf.sin(x[t])))
         return attention(tf.while_loop(lambda t, made: t < steps, step, (0, made))[1].stack())
 
     for one in (fn, gradient(fn)):
@@ -195,17 +188,12 @@ def test_states_that_are_infinite_beyond_the_end_of_a_row():
 
     def fn(x, steps):
         array = tf.TensorArray(D, 0, dynamic_size=True, element_shape=[])
-
-        def step(t, s, made):
-            return t + 1, s * s * x, made.write(t, tf.exp(s))
-
+        step = lambda t, s, made: (t + 1, s * s * x, made.write(t, tf.exp(s)))
         start = (0, tf.constant(2.0, D), array)
         s = tf.while_loop(lambda t, s, made: t < steps, step, start)[2].stack()
         return tf.reduce_sum(tf.math.log(s)) + tf.reduce_max(s)
 
-    def slope(x, steps):
-        return gradient_of(lambda: fn(x, steps), x)
-
+    slope = lambda x, steps: gradient_of(lambda: fn(x, steps), x)
     x, steps = tf.constant([1.0, 0.5, 3.0], D), tf.constant([2, 9, 5])
     for one in (fn, slope):
         assert_same(mapped(one, x, steps), by_row(one, x, steps))
@@ -232,7 +220,7 @@ def bidirectional(x, steps):
     """Reads its states from the end, and makes an array of all but the last."""
     s = states(x, steps)
     read = tf.TensorArray(D, 0, dynamic_size=True, element_shape=[3]).unstack(s[::-1][:-1])
-    step = lambda t, a: (t + 1, tf.tanh(a * 0.5 + read.read(t)))  # noqa: E731
+    step = lambda t, a: (t + 1, tf.tanh(a * 0.5 + read.read(t)))
     return tf.while_loop(lambda t, _: t < read.size(), step, (0, s[-1]))[1]
 
 
@@ -245,7 +233,7 @@ def test_an_array_of_what_is_cut():
 def test_slices_of_other_ends():
     """They are variable-length rows."""
     for fn in (lambda s: tf.reduce_sum(s[-3:-1], 0), lambda s: tf.reduce_sum(s[::2], 0)):
-        one = lambda x, steps, fn=fn: fn(states(x, steps))  # noqa: E731
+        one = lambda x, steps, fn=fn: fn(states(x, steps))
         assert_same(mapped(one, X, STEPS), by_row(one, X, STEPS))
 
 
@@ -265,9 +253,7 @@ def test_second_gradients():
 
 
 def test_single_precision():
-    def fn(x, steps):
-        return tf.reduce_mean(tf.cast(states(x, steps), tf.float32), 0)
-
+    fn = lambda x, steps: tf.reduce_mean(tf.cast(states(x, steps), tf.float32), 0)
     np.testing.assert_allclose(mapped(fn, X, STEPS), by_row(fn, X, STEPS), rtol=1e-5)
 
 

@@ -26,9 +26,7 @@ def of_pair(leaf):
         empty = tf.raw_ops.EmptyTensorList(element_shape=[3], max_num_elements=-1, element_dtype=D)
 
         def body(i, q, s):
-            def pushed():
-                return tf.raw_ops.TensorListPushBack(input_handle=q, tensor=leaf(s))
-
+            pushed = lambda: tf.raw_ops.TensorListPushBack(input_handle=q, tensor=leaf(s))
             q = tf.cond(s[0] > 0, pushed, lambda: q)
             return i + 1, q, leaf(s) * 1.1 + tf.sin(shared) * 0.3
 
@@ -49,9 +47,7 @@ def of_pair(leaf):
 
 
 def in_two_maps(one, k, x, shared):
-    def row(r):
-        return strict_map(lambda q: one(q[0], q[1], r[2]), (r[0], r[1]))
-
+    row = lambda r: strict_map(lambda q: one(q[0], q[1], r[2]), (r[0], r[1]))
     return strict_map(row, (k, x, shared))
 
 
@@ -269,8 +265,7 @@ def test_gradients_of_inner_maps_of_no_rows(counts, is_variable):
         )
         return y + tf.reduce_sum(tf.sin(slope))
 
-    def by_loop(fn, rows):
-        return tf.map_fn(fn, rows, fn_output_signature=tf.float32)
+    by_loop = lambda fn, rows: tf.map_fn(fn, rows, fn_output_signature=tf.float32)
 
     def result(run):
         with tf.GradientTape() as tape:
@@ -281,9 +276,7 @@ def test_gradients_of_inner_maps_of_no_rows(counts, is_variable):
         slope = tape.gradient(total, flat, unconnected_gradients="zero")
         return found, tf.convert_to_tensor(slope)
 
-    def inner(fn, rows):
-        return tf_pfor.vectorized_map(fn, rows, warn=False)
-
+    inner = lambda fn, rows: tf_pfor.vectorized_map(fn, rows, warn=False)
     found = result(
         lambda rows: tf_pfor.vectorized_map(
             lambda e: with_slope(inner, *e), (rows, counts), warn=False

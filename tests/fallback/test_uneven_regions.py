@@ -42,9 +42,7 @@ def _asserted(x, _):
 
 
 def _in_a_while(x, lengths):
-    def step(k, total):
-        return k + 1, total + tf.reduce_sum(tf.boolean_mask(x, x > total))
-
+    step = lambda k, total: (k + 1, total + tf.reduce_sum(tf.boolean_mask(x, x > total)))
     return tf.while_loop(lambda k, _: k < lengths[0], step, (0, 0.0))[1]
 
 
@@ -140,9 +138,7 @@ def test_a_map_in_a_map(name):
 
 
 def test_jacobians():
-    def fn(x):
-        return tf.reduce_sum(_positive(x) ** 3)
-
+    fn = lambda x: tf.reduce_sum(_positive(x) ** 3)
     found = tf_pfor.vmap(tf_pfor.jacrev(fn))(X)
     np.testing.assert_allclose(found, 3 * np.maximum(X, 0) ** 2, 1e-5)
     hessian = tf_pfor.hessian(fn)(X[0])
@@ -167,13 +163,8 @@ def test_jit_compile():
 def test_ragged_elements(shape, lengths):
     values = np.random.default_rng(1).normal(size=(sum(lengths), *shape)).astype(np.float32)
     scale = np.arange(1, len(lengths) + 1, dtype=np.float32)
-
-    def body(e):
-        return tf.reduce_sum(e["r"] ** 3, 0) * e["x"], tf.shape(e["r"])[0]
-
-    def run(elems):
-        return tf_pfor.vectorized_map(body, elems)
-
+    body = lambda e: (tf.reduce_sum(e["r"] ** 3, 0) * e["x"], tf.shape(e["r"])[0])
+    run = lambda elems: tf_pfor.vectorized_map(body, elems)
     for call in (run, tf.function(run)):
         x = tf.constant(values)
         with tf.GradientTape() as tape:
@@ -237,12 +228,8 @@ def test_what_depends_on_them_outside():
 def test_results_of_python_code():
     """Readers of rows of unknown rank run with them; as a result they are an error with a cure."""
 
-    def body(x):
-        return tf.numpy_function(lambda v: v, [_positive(x)], tf.float32)
-
-    def known(x):
-        return tf.ensure_shape(body(x), [None])
-
+    body = lambda x: tf.numpy_function(lambda v: v, [_positive(x)], tf.float32)
+    known = lambda x: tf.ensure_shape(body(x), [None])
     for rows in (body, known):
         found = tf_pfor.vectorized_map(lambda x, rows=rows: tf.reduce_sum(rows(x)), X)
         np.testing.assert_allclose(found, np.maximum(X, 0).sum(1), 1e-5)

@@ -239,9 +239,7 @@ class TestRandomness:
                 assert all((x == y).all() for x, y in zip(a, b))
 
     def test_stateful_draws_differ(self):
-        def fn(_):
-            return tf.random.uniform([])
-
+        fn = lambda _: tf.random.uniform([])
         dataset = of_range(12).apply(map_and_batch(fn, 4))
         assert len({float(x) for (x,) in rows(dataset)}) == 12
         same = of_range(12).apply(map_and_batch(fn, 4, randomness="same"))
@@ -303,10 +301,7 @@ class TestPlaces:
 
     def test_in_threads(self):
         transformation = map_and_batch(lambda i: i * 3, 4)
-
-        def run(k):
-            return [int(x) for (x,) in rows(of_range(10 + k).apply(transformation))]
-
+        run = lambda k: [int(x) for (x,) in rows(of_range(10 + k).apply(transformation))]
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             found = list(pool.map(run, range(8)))
         assert found == [[3 * i for i in range(10 + k)] for k in range(8)]
@@ -335,9 +330,7 @@ class TestPlaces:
         assert_rows(found, [[i * i] for i in np.arange(8)])
 
     def test_a_map_in_the_function(self):
-        def fn(x):
-            return tf_pfor.vectorized_map(lambda v: v * tf.reduce_max(x), x)
-
+        fn = lambda x: tf_pfor.vectorized_map(lambda v: v * tf.reduce_max(x), x)
         found = Dataset.from_tensor_slices(X).apply(map_and_batch(fn, 4, fallback="error"))
         assert_rows(rows(found), [[x * x.max()] for x in X])
 
@@ -377,9 +370,7 @@ class TestUnknownShapes:
 
 class TestVectorize:
     def test_of_batches(self):
-        def fn(x, y):
-            return {"a": tf.reduce_sum(x) * y}
-
+        fn = lambda x, y: {"a": tf.reduce_sum(x) * y}
         batches = Dataset.from_tensor_slices((X, X[:, 0])).batch(4, drop_remainder=True)
         found = batches.map(vectorize(fn, fallback="error"))
         assert found.element_spec == {"a": tf.TensorSpec([4], tf.float32)}

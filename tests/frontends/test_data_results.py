@@ -69,9 +69,7 @@ class TestPadding:
         assert_same(batches.map(vectorize(tokens, out_shapes="padded")), wanted)
 
     def test_one_value_for_all(self):
-        def fn(i):
-            return tf.range(i), tf.range(i + 1)
-
+        fn = lambda i: (tf.range(i), tf.range(i + 1))
         found = Dataset.range(4).apply(map_and_batch(fn, 4, out_shapes="padded", padding_values=-1))
         wanted = Dataset.range(4).map(fn).padded_batch(4, padding_values=np.int64(-1))
         assert_same(found, wanted)
@@ -136,9 +134,7 @@ class TestFilter:
         assert found.element_spec["i"].shape.as_list() == [size if drop else None]
 
     def test_without_refill(self):
-        def fn(i):
-            return (i > 3) & (i % 2 == 0), i
-
+        fn = lambda i: ((i > 3) & (i % 2 == 0), i)
         found = Dataset.range(9).apply(filter_map_and_batch(fn, 3, refill=False))
         assert [b.numpy().tolist() for b in found] == [[], [4], [6, 8]]
         assert found.cardinality().numpy() == 3
@@ -155,9 +151,7 @@ class TestFilter:
         assert sum(b.nrows().numpy() for b in found) == 0
 
     def test_padded(self):
-        def fn(i):
-            return i % 3 > 0, tf.range(i)
-
+        fn = lambda i: (i % 3 > 0, tf.range(i))
         found = Dataset.range(9).apply(filter_map_and_batch(fn, 4, out_shapes="padded"))
         wanted = Dataset.range(9).filter(lambda i: i % 3 > 0).map(tf.range).padded_batch(4)
         assert_same(found, wanted)
@@ -180,8 +174,7 @@ class TestFilter:
         assert_rows(rows(found), [[i, -i] for i in np.arange(2, 5)])
 
     @pytest.mark.parametrize(
-        "fn",
-        [lambda i: i, lambda i: (i, i), lambda i: (tf.stack([i > 1]), i), lambda i: {"a": i}],
+        "fn", [lambda i: i, lambda i: (i, i), lambda i: (tf.stack([i > 1]), i), lambda i: {"a": i}]
     )
     @pytest.mark.parametrize("choose", ["vectorized", "loop"])
     def test_no_pair(self, fn, choose):
@@ -283,9 +276,7 @@ class TestChoose:
         assert next(iter(found)).numpy().tolist() == [0, 1, 2, 3]
 
     def test_what_cannot_be_vectorized_is_a_loop(self):
-        def fn(i):
-            return tf.random.uniform([]), i
-
+        fn = lambda i: (tf.random.uniform([]), i)
         options = {"randomness": "error", "choose": "auto"}
         found = Dataset.range(5).apply(map_and_batch(fn, 2, **options))
         assert [i for _, i in rows(found)] == [0, 1, 2, 3, 4]

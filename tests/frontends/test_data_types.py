@@ -147,10 +147,7 @@ def test_of_batches():
 
 def test_what_explains_and_finds():
     dataset = Dataset.from_tensor_slices([[1.0], [0.0], [2.0]]).map(lambda x: Pair(x, x))
-
-    def one(p):
-        return tf.debugging.check_numerics(1.0 / p.a, "zero")
-
+    one = lambda p: tf.debugging.check_numerics(1.0 / p.a, "zero")
     assert any(r.op_type == "CheckNumerics" for r in explain(one, dataset).records)
     assert find_failure(one, dataset).index == 1
 

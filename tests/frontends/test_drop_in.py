@@ -224,9 +224,7 @@ def test_config(peer):
 
 
 def test_config_of_an_outer_loop(peer):
-    def outer(i, pfor_config):
-        return FLOW.pfor(lambda j: pfor_config.reduce_sum(i * 10 + j), 3)
-
+    outer = lambda i, pfor_config: FLOW.pfor(lambda j: pfor_config.reduce_sum(i * 10 + j), 3)
     with drop_in():
         assert FLOW.pfor(outer, 2).numpy().tolist() == [[10, 12, 14]] * 2
         with pytest.raises(ValueError, match="in blocks"):

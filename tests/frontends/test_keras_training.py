@@ -57,10 +57,7 @@ def fitted(model, weights=None, **options):
     return whole, {name: values[0] for name, values in history.items()}
 
 
-@pytest.mark.parametrize(
-    ("size", "weights", "jit_compile"),
-    [(1, WEIGHTS, True), (2, None, False)],
-)
+@pytest.mark.parametrize(("size", "weights", "jit_compile"), [(1, WEIGHTS, True), (2, None, False)])
 def test_a_step_is_that_of_a_loop(size, weights, jit_compile):
     model = small()
     expected, loss = looped(model, size, weights)

@@ -116,9 +116,7 @@ def test_map_fn_of_nests():
 
 def test_while_loops():
     def fn(xs):
-        def body(i, out):
-            return i + 1, out.write(i, tf.sin(xs[i]))
-
+        body = lambda i, out: (i + 1, out.write(i, tf.sin(xs[i])))
         out = tf.TensorArray(tf.float32, 5)
         return tf.while_loop(lambda i, _: i < 5, body, [0, out], parallel_iterations=1)[1].stack()
 

@@ -91,9 +91,7 @@ def test_custom_gradients_and_gradients_of_rows():
     def doubled(x):
         return x * 2.0, lambda dy: dy * 5.0
 
-    def gradients(xs):
-        return tf.map_fn(lambda x: gradient_of(lambda: tf.reduce_sum(x**3), x), xs)
-
+    gradients = lambda xs: tf.map_fn(lambda x: gradient_of(lambda: tf.reduce_sum(x**3), x), xs)
     held(lambda xs: tf.map_fn(doubled, xs), XS)
     held(gradients, XS)
 
@@ -167,9 +165,7 @@ def test_captured_tensors_and_retracing():
 
 
 def test_explain_runs_nothing():
-    def fn(xs):
-        return tf.map_fn(tf.nn.softmax, xs), tf.scan(lambda a, x: a + x, xs)
-
+    fn = lambda xs: (tf.map_fn(tf.nn.softmax, xs), tf.scan(lambda a, x: a + x, xs))
     report = tf_pfor.optimize(fn).explain(OPEN)
     assert [r.kind for r in report.records] == ["tf.scan", "tf.map_fn"]
     assert "1 of 2 loops vectorized" in str(report)
@@ -272,9 +268,7 @@ def test_helpers_with_control_flow(helper, kind):
             i += 1
         return out.stack()
 
-    def mapped(xs):
-        return tf.map_fn(lambda x: helper(x) + 1.0, xs)
-
+    mapped = lambda xs: tf.map_fn(lambda x: helper(x) + 1.0, xs)
     inner = tf.function(by_for)
     fns = {"for": by_for, "map_fn": mapped, "while": by_while, "called function": inner}
     fn = (lambda xs: inner(xs) * 2.0) if kind == "called function" else fns[kind]

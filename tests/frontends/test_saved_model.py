@@ -113,9 +113,7 @@ TWO = tf.constant(2.0)
 class Pair(tf.Module):
     """Two inputs, of which one has a default value."""
 
-    @tf.function(
-        input_signature=[tf.TensorSpec([2], name="x"), tf.TensorSpec([], name="t")],
-    )
+    @tf.function(input_signature=[tf.TensorSpec([2], name="x"), tf.TensorSpec([], name="t")])
     def one(self, x, t=TWO):
         return {"y": x * t, "twice": 2.0 * t}
 
@@ -153,7 +151,7 @@ class Pooled(tf.Module):
         self.table = tf.Variable(tf.random.stateless_normal([5, 3], [1, 2]))
 
     @tf.function(
-        input_signature=[tf.TensorSpec([None], tf.int32, "w"), tf.TensorSpec([], name="t")],
+        input_signature=[tf.TensorSpec([None], tf.int32, "w"), tf.TensorSpec([], name="t")]
     )
     def one(self, w, t):
         scores = tf.nn.softmax(tf.reduce_sum(tf.gather(self.table, w), 1) / t)

@@ -30,12 +30,12 @@ def _in_a_branch_by_row(t, x, ta):
 
 
 def _in_a_loop(t, x, ta):
-    step = lambda u, s: (u + 1, tf.sin(s + ta.read(0)))  # noqa: E731
+    step = lambda u, s: (u + 1, tf.sin(s + ta.read(0)))
     return tf.while_loop(lambda u, _: u < 3, step, (0, x[t]), maximum_iterations=3)[1]
 
 
 def _in_a_loop_by_row(t, x, ta):
-    step = lambda u, s: (u + 1, tf.sin(s + ta.read(u)))  # noqa: E731
+    step = lambda u, s: (u + 1, tf.sin(s + ta.read(u)))
     return tf.while_loop(lambda u, _: u < t, step, (0, x[t]), maximum_iterations=4)[1]
 
 
@@ -50,7 +50,7 @@ READS = (*IN_BRANCHES, _in_a_loop, _in_a_loop_by_row)
 def _last(read, x, n):
     array = tf.TensorArray(x.dtype, SIZE, element_shape=[3], clear_after_read=False)
     array = array.write(0, x[0])
-    step = lambda t, ta: (t + 1, ta.write(t, read(t, x, ta)))  # noqa: E731
+    step = lambda t, ta: (t + 1, ta.write(t, read(t, x, ta)))
     end = tf.while_loop(lambda t, _: t < n, step, (1, array), maximum_iterations=SIZE)
     return end[1].stack()
 

@@ -113,12 +113,8 @@ def by_row(f):
 def with_slopes(f, where):
     """Value and gradient by x of all rows, by a tape around the map or in its body."""
 
-    def slopes(run, x, *rest):
-        return value_and_gradient(lambda: run(x, *rest), x)
-
-    def mapped(one):
-        return lambda *data: tf_pfor.vectorized_map(lambda row: one(*row), data)
-
+    slopes = lambda run, x, *rest: value_and_gradient(lambda: run(x, *rest), x)
+    mapped = lambda one: lambda *data: tf_pfor.vectorized_map(lambda row: one(*row), data)
     if where == "in":
         return mapped(functools.partial(slopes, f))
     return functools.partial(slopes, mapped(f))
@@ -159,8 +155,8 @@ def _ends_of_any_row(x):
 
 def _in_a_loop_of_its_own(x):
     array = tf.TensorArray(x.dtype, 3)
-    step = lambda t, array: (t + 1, array.write(t, tf.sin([x])))  # noqa: E731
-    is_left = lambda t, _: tf.cast(t, x.dtype) < x  # noqa: E731
+    step = lambda t, array: (t + 1, array.write(t, tf.sin([x])))
+    is_left = lambda t, _: tf.cast(t, x.dtype) < x
     return tf.while_loop(is_left, step, (0, array), maximum_iterations=3)[1].stack()
 
 
@@ -169,12 +165,10 @@ def _in_a_loop_of_its_own(x):
 def test_arrays_of_items_of_a_shape_that_is_not_declared(f, jit):
     """XLA has no such list for rows that write nothing into it in a branch."""
     x = tf.constant([0.5, -1.2, 2.7])
-
-    def one(x):
-        return value_and_gradient(lambda: tf.reduce_sum(f(x) ** 2), x)
+    one = lambda x: value_and_gradient(lambda: tf.reduce_sum(f(x) ** 2), x)
 
     def around(x):
-        total = lambda e: tf.reduce_sum(f(e) ** 2)  # noqa: E731
+        total = lambda e: tf.reduce_sum(f(e) ** 2)
         return value_and_gradient(lambda: tf_pfor.vectorized_map(total, x), x)
 
     for n in (3, 1):
@@ -186,14 +180,10 @@ def test_optionals_keep_bools_as_numbers():
     """Higher derivatives add gradients of optionals, and TensorFlow cannot add bools."""
 
     def total(x):
-        def taken():
-            return tf.reduce_sum(tf.where(x > 0.5, tf.sin(x), x * x))
-
+        taken = lambda: tf.reduce_sum(tf.where(x > 0.5, tf.sin(x), x * x))
         return tf.cond(x[0] > 0, taken, lambda: x[1])
 
-    def body(x):
-        return gradient_of(lambda: total(x), x)
-
+    body = lambda x: gradient_of(lambda: total(x), x)
     x = tf.random.stateless_normal([5, 3], [1, 2])
     run = tf.function(lambda x: strict_map(body, x), autograph=False)
     graph = run.get_concrete_function(x).graph.as_graph_def()

@@ -134,9 +134,7 @@ def loss(results):
 
 
 def slopes(run):
-    def of(x, choice):
-        return gradient_of(lambda: loss(run(x, choice)), x)
-
+    of = lambda x, choice: gradient_of(lambda: loss(run(x, choice)), x)
     return of
 
 

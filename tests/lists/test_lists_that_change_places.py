@@ -34,9 +34,7 @@ def made_in_a_branch(k, x):
 
 
 def swapped(k, x):
-    def body(t, a, b):
-        return t + 1, b, a.write(0, a.read(0) * b.read(1))
-
+    body = lambda t, a, b: (t + 1, b, a.write(0, a.read(0) * b.read(1)))
     start = (0, array([x, x * 2.0]), array([x**2, x * 3.0]))
     _, a, b = tf.while_loop(lambda t, *_: t < k, body, start, maximum_iterations=4)
     return tf.reduce_sum(a.stack(), 0) + 2.0 * tf.reduce_sum(b.stack() ** 2, 0)

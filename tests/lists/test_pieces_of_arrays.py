@@ -31,9 +31,7 @@ def joined(x):
 
 
 def gradient(fn):
-    def of(x):
-        return gradient_of(lambda: tf.reduce_sum(fn(x) ** 2), x)
-
+    of = lambda x: gradient_of(lambda: tf.reduce_sum(fn(x) ** 2), x)
     return of
 
 
@@ -110,9 +108,7 @@ def grown(x, k, fixed):
 
 @pytest.mark.parametrize("lengths", [[3, 3], [3, 0], [4, 3], [1, 2]], ids=str)
 def test_all_lists_are_as_long_as_their_stack_says(lengths):
-    def of_all(x, k):
-        return tf_pfor.vectorized_map(lambda row: grown(*row, 3), (x, k))
-
+    of_all = lambda x, k: tf_pfor.vectorized_map(lambda row: grown(*row, 3), (x, k))
     if lengths == [3, 3]:
         np.testing.assert_array_equal(tf.function(of_all)(X, tf.constant(lengths)), X[:, :3])
         return

@@ -84,7 +84,7 @@ def growing_array(r, k):
 
 def numbers_in_loops(r, k):
     """Loops keep the lists of inner loops, which are as long as the row."""
-    total = lambda s: tf.tanh(tf.reduce_sum(tf.map_fn(lambda e: tf.sin(s * e), r)))  # noqa: E731
+    total = lambda s: tf.tanh(tf.reduce_sum(tf.map_fn(lambda e: tf.sin(s * e), r)))
     s = tf.constant(0.3, tf.float64)
     for _ in tf.range(2):
         s = total(s)
@@ -151,10 +151,7 @@ def test_windows_of_a_dense_row():
 def test_maps_in_maps():
     """Each row of a dense outer map has the same ragged rows inside."""
     scales = tf.constant([1.0, 0.5], tf.float64)
-
-    def inner(s):
-        return mapped(lambda r, k: with_gradient(scan_of_rows)(r * s, k)[0], ROWS, K)
-
+    inner = lambda s: mapped(lambda r, k: with_gradient(scan_of_rows)(r * s, k)[0], ROWS, K)
     found = tf_pfor.vectorized_map(inner, scales, fallback_to_while_loop=True)
     for i in range(2):
         one = tf.function(lambda r, k, s=scales[i]: scan_of_rows(r * s, k), reduce_retracing=True)

@@ -26,9 +26,7 @@ def into_an_empty_array(p, i, x):
 
 
 def in_branches(p, i, x):
-    def made(item):
-        return array(2).scatter([4], item[None]).scatter([1], x[None]).flow
-
+    made = lambda item: array(2).scatter([4], item[None]).scatter([1], x[None]).flow
     flow = tf.cond(p, lambda: made(2 * x), lambda: made(-x))
     return length_and_last(tf.TensorArray(D, flow=flow, dynamic_size=True))
 
@@ -49,9 +47,7 @@ def by_a_branch(p, i, x):
 
 
 def in_a_loop_of_rows(p, i, x):
-    def step(k, a):
-        return k + 1, a.scatter([2 * k], x[None])
-
+    step = lambda k, a: (k + 1, a.scatter([2 * k], x[None]))
     return length_and_last(tf.while_loop(lambda k, _: k <= i, step, (0, array(2)))[1])
 
 

@@ -43,9 +43,7 @@ READS = [each, from_the_end, two_of_them, again_and_again, as_int64, whole_too, 
 
 
 def loop(read, trips, x):
-    def body(t, s):
-        return t + 1, tf.tanh(s + read(t, x))
-
+    body = lambda t, s: (t + 1, tf.tanh(s + read(t, x)))
     zero = tf.zeros(x.shape[1:], x.dtype)
     return tf.while_loop(lambda t, _: t < trips, body, (0, zero))[1]
 
@@ -103,10 +101,7 @@ def test_places_that_differ_by_row(strategy):
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_dtypes_and_sizes(dtype, n):
     x = tf.cast(RNG.normal(size=(n, 4, 2)), dtype)
-
-    def one(x):
-        return gradient_of(lambda: tf.reduce_sum(tf.abs(loop(each, 3, x))), x)
-
+    one = lambda x: gradient_of(lambda: tf.reduce_sum(tf.abs(loop(each, 3, x))), x)
     found = strict_map(one, x)
     assert found.shape == x.shape
     assert found.dtype == dtype
@@ -119,7 +114,7 @@ def test_bounded_loop_under_jit_compile():
     def one(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            body = lambda t, s: (t + 1, tf.tanh(s + x[t]))  # noqa: E731
+            body = lambda t, s: (t + 1, tf.tanh(s + x[t]))
             y = tf.while_loop(
                 lambda t, _: t < 3, body, (0, tf.zeros([2], x.dtype)), maximum_iterations=3
             )[1]

@@ -127,9 +127,7 @@ def test_scatter_push_and_pop_of_lists_of_different_length():
 
 
 def test_stack_of_lists_of_different_length_is_ragged():
-    def body(x, i):
-        return tf.TensorArray(tf.float32, size=i, element_shape=[2]).stack()
-
+    body = lambda x, i: tf.TensorArray(tf.float32, size=i, element_shape=[2]).stack()
     found = mapped(body, X, PLACE)
     np.testing.assert_array_equal(found.row_lengths(), PLACE)
     np.testing.assert_array_equal(found.flat_values, 0.0)

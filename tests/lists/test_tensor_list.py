@@ -96,9 +96,7 @@ def test_writes_go_into_the_rows_of_the_mask():
         written = put(written, i, 2.0 * x)
         return get(written, 2, [2]), written
 
-    def view(loop, value):
-        return masked(loop, value, tf.constant(mask))
-
+    view = lambda loop, value: masked(loop, value, tf.constant(mask))
     _, last = run_rows(fn, [NEW, INDEX], IDS, view=view)
     expected = BASE.copy()
     on = mask[IDS]
@@ -194,9 +192,7 @@ def test_a_long_invariant_prefix():
 def test_elements_that_were_never_written_stay_so():
     """TensorFlow takes the shape of one that is not there from the others."""
 
-    def run(body):
-        return tf.function(lambda x: tf_pfor.vectorized_map(body, x), autograph=False)
-
+    run = lambda body: tf.function(lambda x: tf_pfor.vectorized_map(body, x), autograph=False)
     first = run(lambda x: get(put(put(reserved(3), 0, tf.ones([2])), 1, x), 2))
     np.testing.assert_array_equal(first(tf.ones([5, 2])), tf.zeros([5, 2]))
 
@@ -219,9 +215,7 @@ def test_lists_of_a_loop_body_that_may_not_be_mixed_are_refused_by_name():
             element_dtype=tf.variant,
         )[0]
 
-    def top(x):
-        return stacked(body(x), shape=[2])
-
+    top = lambda x: stacked(body(x), shape=[2])
     found = tf.function(lambda x: tf_pfor.vectorized_map(top, x), autograph=False)(
         tf.constant(BASE)
     )
@@ -277,7 +271,7 @@ def test_arrays_of_no_items_do_not_grow_under_jit_compile():
             lambda t, _: t < k + 1, lambda t, a: (t + 1, a.write(t, x)), (0, array)
         )[1].read(0)
 
-    run = lambda k, x: tf_pfor.vectorized_map(lambda row: one(*row), (k, x))  # noqa: E731
+    run = lambda k, x: tf_pfor.vectorized_map(lambda row: one(*row), (k, x))
     np.testing.assert_allclose(run(K, ITEMS), ITEMS)
     with pytest.raises(tf_pfor.NotVectorizableError, match="give it the size"):
         tf.function(run, jit_compile=True, autograph=False)(K, ITEMS)

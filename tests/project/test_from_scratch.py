@@ -156,9 +156,7 @@ def test_what_is_beyond_the_page_is_refused(page):
 
 
 def test_a_wrong_rule_is_found(page, monkeypatch):
-    def not_shifted(call, x, axes):
-        return call.rebuild(x.tensor, axes.tensor)
-
+    not_shifted = lambda call, x, axes: call.rebuild(x.tensor, axes.tensor)
     monkeypatch.setitem(page.RULES, "Sum", {page.ANY: not_shifted})
     with pytest.raises(AssertionError, match="Sum"):
         page.vectorized_map(tf.reduce_sum, _normal(3, 2))

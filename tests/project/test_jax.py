@@ -47,9 +47,7 @@ def test_jacobians_and_hessians(name, argnums):
 
 
 def test_hvp_and_laplacian():
-    def scalar(x, np_like):
-        return model(x, W, B, np_like)["b"]
-
+    scalar = lambda x, np_like: model(x, W, B, np_like)["b"]
     v = given(3, seed=1)
     expected = jax.hessian(lambda x: scalar(x, jax.numpy))(X)
     found = tf_pfor.hvp(lambda x: scalar(x, tf))(tf.constant(X), tf.constant(v))
@@ -127,10 +125,7 @@ def test_pullbacks_and_pushforwards():
 @pytest.mark.parametrize("n", [1, 2, 7])
 def test_associative_scans(n, reverse):
     a, b = given(n, 2), given(n, 2, seed=1)
-
-    def combined(left, right):
-        return left[0] * right[0], left[1] * right[0] + right[1]
-
+    combined = lambda left, right: (left[0] * right[0], left[1] * right[0] + right[1])
     expected = jax.lax.associative_scan(combined, (a, b), reverse=reverse)
     close(tf_pfor.associative_scan(combined, (a, b), reverse=reverse), expected)
 

@@ -343,10 +343,7 @@ def test_the_formatter_lays_out_all_code():
 
 # Modules that import more than IMPORTS others of the package: no more than they do today.
 IMPORTS = 15
-LONGER_IMPORTS = {
-    "tf_pfor.api.run": 17,
-    "tf_pfor.walker.walker": 20,
-}
+LONGER_IMPORTS = {"tf_pfor.api.run": 17, "tf_pfor.walker.walker": 20}
 
 
 def test_modules_import_few_others():

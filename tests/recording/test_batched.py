@@ -73,10 +73,7 @@ def test_numbers_of_examples(n):
 @pytest.mark.parametrize("dtype", [tf.float64, tf.float16, tf.complex64, tf.int32])
 def test_dtypes(dtype):
     x = [tf.cast(tf.constant([1, 2, 3]) + i, dtype) for i in range(4)]
-
-    def fn(a):
-        return tf.reduce_sum(a * a) + a[1]
-
+    fn = lambda a: tf.reduce_sum(a * a) + a[1]
     assert_close(tf_pfor.batched(fn)(x), one_by_one(fn, x))
 
 
@@ -120,9 +117,7 @@ def test_gradients_by_tensors_outside():
             y = y * tf.exp(-scale) + shift
         return y
 
-    def derivative(run):
-        return value_and_gradient(run, [scale, shift])
-
+    derivative = lambda run: value_and_gradient(run, [scale, shift])
     found = derivative(lambda: tf_pfor.batched(fn)([0, 3, 1]))
     expected = derivative(lambda: one_by_one(fn, [0, 3, 1]))
     tf.nest.map_structure(assert_close, found, expected)
@@ -130,10 +125,7 @@ def test_gradients_by_tensors_outside():
 
 def test_equal_numbers_have_gradients_of_their_own():
     scale = tf.constant(2.0)
-
-    def fn(x):
-        return x * tf.constant(2.0) + x * scale
-
+    fn = lambda x: x * tf.constant(2.0) + x * scale
     with tf.GradientTape() as tape:
         tape.watch(scale)
         y = tf_pfor.batched(fn)([tf.constant(1.0), tf.constant(3.0)])
@@ -184,10 +176,7 @@ def test_ops_whose_shapes_depend_on_values():
 
 def test_gradients_of_ops_whose_shapes_depend_on_values():
     w = tf.Variable([1.0, 2.0, 3.0])
-
-    def fn(x):
-        return tf.reduce_sum(tf.boolean_mask(x * w, x > 0.0) ** 2)
-
+    fn = lambda x: tf.reduce_sum(tf.boolean_mask(x * w, x > 0.0) ** 2)
     rows = [tf.constant([1.0, -1.0, 3.0]), tf.constant([-4.0, 5.0, -6.0])]
     assert_close(gradient_of(lambda: tf_pfor.batched(fn)(rows), w), 2 * w * [1.0, 25.0, 9.0])
 
@@ -296,9 +285,7 @@ def test_draws_differ_between_calls_and_examples():
     def noisy(x):
         return x + tf.random.normal([3])
 
-    def fn(x):
-        return noisy(x), noisy(x), tf.random.normal([3]), tf.nn.dropout(x, 0.5)
-
+    fn = lambda x: (noisy(x), noisy(x), tf.random.normal([3]), tf.nn.dropout(x, 0.5))
     found = tf_pfor.batched(fn)([tf.ones([3]), tf.ones([3])])
     drawn = np.concatenate([f.numpy().ravel() for f in found[:3]])
     assert len(set(drawn.tolist())) == drawn.size
@@ -309,10 +296,7 @@ def test_strings_and_tables():
     table = tf.lookup.StaticHashTable(
         tf.lookup.KeyValueTensorInitializer(["a", "b"], [1, 2]), default_value=0
     )
-
-    def fn(words):
-        return sum(table.lookup(tf.strings.lower(w)) for w in words)
-
+    fn = lambda words: sum(table.lookup(tf.strings.lower(w)) for w in words)
     assert tf_pfor.batched(fn)([["A", "b"], ["B"], ["c", "b", "a"]]).numpy().tolist() == [3, 2, 3]
 
 
@@ -514,10 +498,7 @@ def forward_over_reverse(run, weights):
 def test_second_derivatives_and_forward_mode(derivative, unit):
     model = Model(UNITS[unit])
     batch = tf_pfor.batched(model.loss)
-
-    def whole():
-        return derivative(lambda: batch(TREES[:3]), model.weights)
-
+    whole = lambda: derivative(lambda: batch(TREES[:3]), model.weights)
     expected = derivative(lambda: one_by_one(model.loss, TREES[:3]), model.weights)
     for found in (whole(), tf.function(whole, autograph=False)()):
         tf.nest.map_structure(assert_close, found, expected)

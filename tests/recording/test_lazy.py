@@ -561,9 +561,7 @@ def test_a_loop_without_a_mark_is_cut_where_it_began():
 
 
 def test_a_line_with_many_forms_runs_one_by_one():
-    def run(n):
-        return float(tf.reduce_sum(tf.ones([n]) * 2.0 + 1.0 * tf.ones([n])))
-
+    run = lambda n: float(tf.reduce_sum(tf.ones([n]) * 2.0 + 1.0 * tf.ones([n])))
     with Change() as change, tf_pfor.lazy():
         assert [run(n) for n in range(100, 140)] == [3.0 * n for n in range(100, 140)]
     assert change.misses == 40

@@ -190,9 +190,7 @@ class Parser:
     def best(self, words):
         """The actions of highest scores: each step asks for a value."""
 
-        def choose(scores, allowed, step):
-            return allowed[int(tf.argmax(tf.gather(scores, allowed)))]
-
+        choose = lambda scores, allowed, step: allowed[int(tf.argmax(tf.gather(scores, allowed)))]
         loss, vector, actions = self.parse(words, choose)
         return loss, vector, tf.constant(actions)
 

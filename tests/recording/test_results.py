@@ -42,12 +42,8 @@ def test_ragged_and_sparse_tensors_are_stacked(chunk_size):
 
 
 def test_ragged_tensors_are_shown_as_eager_ones():
-    def shown(x):
-        return [str(x), repr(x), f"{x}", x.to_list(), str(x.numpy())]
-
-    def made(x):
-        return tf.RaggedTensor.from_row_lengths(x * 2.0, tf.cast(x[:2] + 1.0, tf.int64))
-
+    shown = lambda x: [str(x), repr(x), f"{x}", x.to_list(), str(x.numpy())]
+    made = lambda x: tf.RaggedTensor.from_row_lengths(x * 2.0, tf.cast(x[:2] + 1.0, tf.int64))
     x = tf.constant([0.0, 1.0, 2.0])
     with tf_pfor.lazy():
         ragged = made(x)
@@ -60,10 +56,7 @@ def test_ragged_tensors_are_shown_as_eager_ones():
 
 def test_gradients_of_ragged_results():
     v = tf.Variable(3.0)
-
-    def fn(n):
-        return tf.RaggedTensor.from_row_lengths(tf.range(4.0) * v, [n, 4 - n])
-
+    fn = lambda n: tf.RaggedTensor.from_row_lengths(tf.range(4.0) * v, [n, 4 - n])
     with tf.GradientTape() as tape:
         y = tf.reduce_sum(tf_pfor.batched(fn)([1, 3]))
     assert float(tape.gradient(y, v)) == 12.0

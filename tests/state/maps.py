@@ -16,9 +16,7 @@ def mapped(request):
     """vectorized_map, eagerly, in tf.function, and there with an unknown number of rows."""
 
     def run(body, elems=X):
-        def call(rows):
-            return strict_map(body, rows)
-
+        call = lambda rows: strict_map(body, rows)
         if request.param == "eager":
             return call(elems)
         spec_of = of_unknown_n if request.param == "unknown n" else tf.TensorSpec.from_tensor

@@ -64,10 +64,7 @@ def test_as_the_loop(body, n, dtype, site):
     row = tf.function(lambda x: body(w, x))
     expected = [row(x).numpy() for x in xs]
     inner = tf.function(lambda x: body(v, x)) if site == "inner function" else lambda x: body(v, x)
-
-    def run(rows):
-        return strict_map(inner, rows)
-
+    run = lambda rows: strict_map(inner, rows)
     if site == "unknown":
         run = tf.function(run, input_signature=[tf.TensorSpec([None], dtype)])
     elif site in ("function", "jit_compile"):

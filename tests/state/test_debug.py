@@ -137,9 +137,7 @@ def test_an_assert_in_two_maps_loops_over_nothing():
             tf.debugging.assert_less(x, -1.0)
         return x
 
-    def both(x):
-        return mapped(lambda row: tf_pfor.vectorized_map(body, row), x)
-
+    both = lambda x: mapped(lambda row: tf_pfor.vectorized_map(body, row), x)
     held = tf.constant([[0.5, -2.0], [3.0, 4.0]])
     np.testing.assert_allclose(both(held), held)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)iterations:.*\[1\]"):
@@ -177,9 +175,7 @@ def test_an_assert_of_what_is_invariant():
 
 
 def test_check_numerics():
-    def body(x):
-        return tf.debugging.check_numerics(tf.math.log(x), "not a number")
-
+    body = lambda x: tf.debugging.check_numerics(tf.math.log(x), "not a number")
     np.testing.assert_allclose(mapped(body, tf.abs(X)), tf.math.log(tf.abs(X)), rtol=1e-6)
     with pytest.raises(tf.errors.InvalidArgumentError, match="not a number"):
         mapped(body)
@@ -208,9 +204,7 @@ def test_a_python_function_of_nothing_is_called_for_each_row():
         calls.append(0)
         return np.float32(len(calls))
 
-    def body(x):
-        return x + tf.ensure_shape(tf.numpy_function(count, [], tf.float32), [])
-
+    body = lambda x: x + tf.ensure_shape(tf.numpy_function(count, [], tf.float32), [])
     np.testing.assert_allclose(mapped(body), X + [1.0, 2.0, 3.0, 4.0])
 
 
@@ -236,9 +230,7 @@ def test_a_python_function_whose_result_is_not_read():
 
 
 def test_the_gradient_of_a_python_function():
-    def body(x):
-        return tf.ensure_shape(tf.py_function(lambda v: v * v, [x], tf.float32), [])
-
+    body = lambda x: tf.ensure_shape(tf.py_function(lambda v: v * v, [x], tf.float32), [])
     np.testing.assert_allclose(gradient_of(lambda: mapped(body), X), 2.0 * X)
 
 
@@ -338,10 +330,7 @@ def test_gradients_of_python_in_the_body_follow_the_call_of_their_row(compiled):
 
     def run(x):
         slopes = tf_pfor.vectorized_map(_slope, x)
-
-        def loss(row):
-            return tf.reduce_sum(_squared(row * W))
-
+        loss = lambda row: tf.reduce_sum(_squared(row * W))
         return slopes, tf_pfor.per_example_gradients(loss, W, x)[0]
 
     x = tf.constant([[1.0, 2.0], [3.0, -1.0], [0.5, 0.0]])
@@ -354,9 +343,7 @@ def test_gradients_of_python_in_the_body_follow_the_call_of_their_row(compiled):
 def test_jacobians_of_python_are_refused(compiled):
     """All rows of a jacobian ask for one call."""
 
-    def run(x):
-        return tf_pfor.vmap(tf_pfor.jacrev(_squared))(x)
-
+    run = lambda x: tf_pfor.vmap(tf_pfor.jacrev(_squared))(x)
     with pytest.raises(UnsupportedStateError, match="use tf.map_fn with the tape in its function"):
         (tf.function(run) if compiled else run)(tf.ones([3, 2]))
 

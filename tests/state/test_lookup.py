@@ -221,10 +221,7 @@ def test_lookups_in_a_map_in_a_map():
 def test_a_default_of_each_row_runs_in_a_loop():
     table = _scalars()
     table.insert(tf.constant([1], tf.int64), [4.0])
-
-    def body(key, default):
-        return table.lookup(key, default)
-
+    body = lambda key, default: table.lookup(key, default)
     with pytest.warns(tf_pfor.FallbackWarning, match="LookupTableFindV2"):
         found = tf_pfor.vectorized_map(
             lambda given: body(*given), (tf.constant([1, 2, 3], tf.int64), tf.constant([7.0, 8, 9]))
@@ -235,10 +232,7 @@ def test_a_default_of_each_row_runs_in_a_loop():
 def test_keras_lookups():
     words = keras.layers.StringLookup(vocabulary=["to", "be", "or"])
     numbers = keras.layers.IntegerLookup(vocabulary=[3, 5], output_mode="one_hot")
-
-    def body(word, number):
-        return words(word), numbers(number)
-
+    body = lambda word, number: (words(word), numbers(number))
     given = (tf.constant([["be", "not"], ["or", "to"]]), tf.constant([5, 9]))
     found = _mapped(body, *given)
     for a, b in zip(found, _loop(body, *given), strict=True):

@@ -25,9 +25,7 @@ def mapped(request):
         if request.param == "chunks":
             options["chunk_size"] = 2
 
-        def call(rows):
-            return tf_pfor.vectorized_map(body, rows, **options)
-
+        call = lambda rows: tf_pfor.vectorized_map(body, rows, **options)
         if request.param in ("eager", "chunks"):
             return call(x)
         spec_of = of_unknown_n if request.param == "unknown n" else tf.RaggedTensorSpec.from_value
@@ -201,9 +199,7 @@ def test_a_shuffled_row_has_its_elements(mapped):
 
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")  # its kernel takes one at a time
 def test_a_row_is_shuffled_by_its_seed(mapped):
-    def body(r):
-        return tf.random.experimental.stateless_shuffle(r, [3, tf.size(r)])
-
+    body = lambda r: tf.random.experimental.stateless_shuffle(r, [3, tf.size(r)])
     found = mapped(body, ROWS)
     assert found.to_list() == [body(r).numpy().tolist() for r in rows_of(ROWS)]
 

@@ -50,9 +50,7 @@ def _dropout(x):
 
 
 def _to_own_trip_counts(x):
-    def step(i, y):
-        return i + 1, y + keras.random.uniform([3], seed=STATE.seeds)
-
+    step = lambda i, y: (i + 1, y + keras.random.uniform([3], seed=STATE.seeds))
     return tf.while_loop(lambda i, _: i < tf.cast(x[0], tf.int32), step, (0, x))[1]
 
 
@@ -188,7 +186,7 @@ def test_gradients_of_the_same_mask():
         STATE.reset()
         expected.append(gradient_of(lambda x=x: _dropout(x) ** 2, x))
     STATE.reset()
-    run = lambda x: tf_pfor.vectorized_map(lambda x: _dropout(x) ** 2, x, randomness="same")  # noqa: E731
+    run = lambda x: tf_pfor.vectorized_map(lambda x: _dropout(x) ** 2, x, randomness="same")
     np.testing.assert_allclose(gradient_of(lambda: run(ROWS), ROWS), expected, 1e-6)
 
 

@@ -294,9 +294,7 @@ def _recurrent_function():
         v.assign(0.5 * s)
         return s
 
-    def body(x):
-        return value_and_gradient(lambda: (model(x) - 0.3) ** 2, w)
-
+    body = lambda x: value_and_gradient(lambda: (model(x) - 0.3) ** 2, w)
     return body, [v, count]
 
 
