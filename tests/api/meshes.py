@@ -21,10 +21,7 @@ from tf_pfor import vmap
 N = 4
 RNG = np.random.default_rng(0)
 MIXED = re.compile(rb"Collective\w+V2|DTensorAll\w+Op")  # ops that join devices
-
-
-def floats(*shape):
-    return RNG.normal(size=shape).astype(np.float32)
+floats = lambda *shape: RNG.normal(size=shape).astype(np.float32)
 
 
 def shared(x, mesh):

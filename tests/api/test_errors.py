@@ -49,12 +49,8 @@ class Unknown:
     tag: object
 
 
-def mapped(*elems):
-    return lambda: tf_pfor.vectorized_map(Untraced(), *elems)
-
-
-def looped(body, types):
-    return lambda: tf_pfor.for_loop(body, types, 3)
+mapped = lambda *elems: lambda: tf_pfor.vectorized_map(Untraced(), *elems)
+looped = lambda body, types: lambda: tf_pfor.for_loop(body, types, 3)
 
 
 def a_list():
@@ -216,8 +212,7 @@ def test_body_returns_a_python_object(call, value, name):
 # ---------------------------------------------------------------------------
 
 
-def _no_converter(x):
-    return tf.raw_ops.UnicodeScript(input=tf.cast(x, tf.int32))
+_no_converter = lambda x: tf.raw_ops.UnicodeScript(input=tf.cast(x, tf.int32))
 
 
 def test_unsupported_op_with_the_fallback_off(call):

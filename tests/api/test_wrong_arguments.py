@@ -29,16 +29,9 @@ def _dataset():
     return tf.data.Dataset.range(3)._variant_tensor
 
 
-def of_keys(derivative):
-    return lambda: derivative(Untraced())({"x": {1: X, "a": X}})
-
-
-def of_keyword(**given):
-    return lambda: tf_pfor.vmap(lambda x, **_: x)(X, **given)
-
-
-def of_two(*args, **kwargs):
-    return lambda: tf_pfor.vmap(lambda a, b: a)(*args, **kwargs)
+of_keys = lambda derivative: lambda: derivative(Untraced())({"x": {1: X, "a": X}})
+of_keyword = lambda **given: lambda: tf_pfor.vmap(lambda x, **_: x)(X, **given)
+of_two = lambda *args, **kwargs: lambda: tf_pfor.vmap(lambda a, b: a)(*args, **kwargs)
 
 
 WRONG, NO_TYPE = tf_pfor.ArgumentError, tf_pfor.ArgumentTypeError

@@ -11,14 +11,8 @@ from tests.comparisons import assert_close, gradient_of, strict_map, two_orders
 
 C = tf.constant([0.3, 0.4, 0.1, -0.9])
 W = tf.Variable([1.0, -0.5, 2.0, 0.7])
-
-
-def rows(n=3):
-    return tf.random.stateless_normal([n, 4], [3, 4])
-
-
-def loop(fn, x):
-    return tf.stack([fn(r) for r in x])
+rows = lambda n=3: tf.random.stateless_normal([n, 4], [3, 4])
+loop = lambda fn, x: tf.stack([fn(r) for r in x])
 
 
 # ---------------------------------------------------------------------------
@@ -158,8 +152,7 @@ def in_function(x):
     return two(x, W)[0]
 
 
-def inside(r, c):
-    return gradient_of(lambda: tf.reduce_sum(clipped(r) * c + tf.nn.silu(r) ** 2), r)
+inside = lambda r, c: gradient_of(lambda: tf.reduce_sum(clipped(r) * c + tf.nn.silu(r) ** 2), r)
 
 
 @pytest.mark.parametrize("compiled", [None, True])

@@ -7,9 +7,7 @@ import tensorflow as tf
 from tests.comparisons import check, gradient_of, notes, row_of, strict_map, vectorized
 from tf_pfor import NotVectorizableError, vectorized_map
 
-
-def _x(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+_x = lambda *shape, seed=0: np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 X = _x(5, 3)

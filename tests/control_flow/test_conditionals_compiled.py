@@ -16,18 +16,9 @@ from tests.comparisons import assert_close, by_row, mapped, strict_map, value_an
 N = 5
 X = tf.constant(np.random.default_rng(0).normal(size=(N, 3)))
 K = tf.constant([0, 3, 1, 2, 7])
-
-
-def _sine(x):
-    return tf.sin(x) * x
-
-
-def _bell(x):
-    return tf.tanh(x) * tf.exp(-x * x)
-
-
-def _cosine(x):
-    return tf.cos(x) * x
+_sine = lambda x: tf.sin(x) * x
+_bell = lambda x: tf.tanh(x) * tf.exp(-x * x)
+_cosine = lambda x: tf.cos(x) * x
 
 
 def for_all_rows(x, k):
@@ -86,10 +77,7 @@ PROGRAMS = [
     stops_and_skips,
     loop_in_a_branch,
 ]
-
-
-def expected(f):
-    return value_and_gradient(lambda: by_row(f, X, K), X)
+expected = lambda f: value_and_gradient(lambda: by_row(f, X, K), X)
 
 
 @pytest.mark.parametrize("is_known", [True, False])

@@ -16,14 +16,8 @@ K = np.array([1, 2, 0, 3], np.int32)
 M = np.array([0, 2, 1, 1], np.int32)
 X = RNG.normal(size=[4, 3])
 N = tf.TensorSpec([None], tf.int32)
-
-
-def cell(s):
-    return tf.tanh(tf.linalg.matvec(W, s))
-
-
-def loop(body, s):
-    return tf.while_loop(lambda t, _: t < 2, lambda t, s: (t + 1, body(s)), (0, s))[1]
+cell = lambda s: tf.tanh(tf.linalg.matvec(W, s))
+loop = lambda body, s: tf.while_loop(lambda t, _: t < 2, lambda t, s: (t + 1, body(s)), (0, s))[1]
 
 
 def loop_of_array(body, s):

@@ -18,10 +18,7 @@ DOUBLED = {
     "a residual": (lambda a: a + (a - 1.0), 2.0),
     "reshaped": (lambda a: tf.reshape(a, tf.shape(a)) + a, 2.0),
 }
-
-
-def of_row(double, k):
-    return lambda a: tf.cond(a[1] * k > 0, lambda: double(a[0]), lambda: a[0] * 5.0)
+of_row = lambda double, k: lambda a: tf.cond(a[1] * k > 0, lambda: double(a[0]), lambda: a[0] * 5.0)
 
 
 @pytest.mark.parametrize("name", DOUBLED)

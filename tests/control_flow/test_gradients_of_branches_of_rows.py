@@ -11,10 +11,7 @@ LENGTHS = [3, 1, 2, 4, 1]
 FLAT = tf.random.stateless_uniform([sum(LENGTHS), 4], [1, 2], -1.0, 1.0)
 ROWS = tf.RaggedTensor.from_row_lengths(FLAT, LENGTHS)
 W = tf.random.stateless_normal([4, 3], [1, 4])
-
-
-def total(x):
-    return tf.reduce_sum(x) + 0.1
+total = lambda x: tf.reduce_sum(x) + 0.1
 
 
 def either(x):
@@ -120,8 +117,7 @@ def gradient(name):
     return row
 
 
-def mapped(name, elems, **options):
-    return strict_map(gradient(name), elems, **options)
+mapped = lambda name, elems, **options: strict_map(gradient(name), elems, **options)
 
 
 def looped(name, rows=ROWS):

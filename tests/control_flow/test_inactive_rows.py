@@ -62,8 +62,7 @@ def _cond(step):
     return lambda k, x: tf.cond(k > 1, lambda: step(x, x), lambda: x * 1.0)
 
 
-def _plain(f, **settings):
-    return lambda k, x: vectorized(f, (k, x), **settings)[0]
+_plain = lambda f, **settings: lambda k, x: vectorized(f, (k, x), **settings)[0]
 
 
 def _nested(f, **settings):

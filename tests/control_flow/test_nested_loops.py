@@ -25,10 +25,7 @@ W = tf.Variable(RNG.normal(size=[3, 3]) * 0.5)
 INNER = tf.constant([2, 0, 4, 1, 3])
 OUTER = tf.constant([1, 3, 2, 0, 2])
 X = tf.constant(RNG.normal(size=[5, 3]))
-
-
-def cell(s):
-    return tf.tanh(tf.linalg.matvec(W, s))
+cell = lambda s: tf.tanh(tf.linalg.matvec(W, s))
 
 
 def while_in_while(k, m, x, bound=None):

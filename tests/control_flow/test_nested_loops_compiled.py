@@ -13,10 +13,7 @@ W = tf.constant(RNG.randn(3, 3) * 0.8)
 OUTER = tf.constant([3, 0, 5, 1, 2])
 INNER = tf.constant([2, 3, 0, 4, 1])
 X = tf.constant(RNG.randn(5, 3))
-
-
-def cell(s, x):
-    return tf.tanh(tf.linalg.matvec(W, s) + x)
+cell = lambda s, x: tf.tanh(tf.linalg.matvec(W, s) + x)
 
 
 def loops(inner_cond, inner_most, outer_cond=lambda t, k, m: t < k, outer_most=5):
@@ -115,10 +112,7 @@ MODELS = {
     "for items in for": _functions.autographed(python_for_over_items),
     "while in while": _functions.autographed(python_while),
 }
-
-
-def gradients(model):
-    return gradients_in_body(model, also=(W,))
+gradients = lambda model: gradients_in_body(model, also=(W,))
 
 
 def compiled(one, n):

@@ -7,9 +7,7 @@ import tensorflow as tf
 import tf_pfor
 from tests.comparisons import gradient_of, looped, strict_map, vectorized
 
-
-def _x(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+_x = lambda *shape, seed=0: np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 X = _x(5, 3)
@@ -21,8 +19,7 @@ def _and(a, b):
     return tf.cond(a, b, lambda: a)
 
 
-def _or(a, b):
-    return tf.cond(a, lambda: a, b)
+_or = lambda a, b: tf.cond(a, lambda: a, b)
 
 
 @pytest.mark.parametrize("where", ["outside", "inside"])

@@ -35,16 +35,14 @@ class Row(NamedTuple):
     q: Any = None
 
 
-def cell(s):
-    return tf.tanh(tf.linalg.matvec(W, s))
+cell = lambda s: tf.tanh(tf.linalg.matvec(W, s))
 
 
 def loop(k, body, s, **options):
     return tf.while_loop(lambda t, _: t < k, lambda t, s: (t + 1, body(t, s)), (0, s), **options)[1]
 
 
-def array_of(items):
-    return tf.TensorArray(tf.float64, 5, element_shape=[3]).unstack(items)
+array_of = lambda items: tf.TensorArray(tf.float64, 5, element_shape=[3]).unstack(items)
 
 
 def captured(r, **options):
@@ -181,10 +179,7 @@ BRANCHES = [
     loop_in_a_loop, equal_trips_inside, predicate_of_the_inner_row, predicate_in_equal_trips,
     cases_in_a_loop, written_to_an_array, loops_of_an_array, three_loops,
 ]  # fmt: skip
-
-
-def gradients(model):
-    return gradients_in_body(lambda *args: model(Row(*args)), by=(2, 3), also=(W,))
+gradients = lambda model: gradients_in_body(lambda *args: model(Row(*args)), by=(2, 3), also=(W,))
 
 
 def second_gradients(model):
@@ -211,8 +206,7 @@ def one_by_one(one, *args):
     return by_row(one, *pairs, p[:, None] + 0 * k, q[None] + 0 * k, maps=2)
 
 
-def few(n, k):
-    return (*(a[:n, :k] for a in PAIRS), P[:n], Q[:k])
+few = lambda n, k: (*(a[:n, :k] for a in PAIRS), P[:n], Q[:k])
 
 
 def check(one, args=ARGS, *, eagerly=False, **options):
@@ -237,8 +231,7 @@ def test_second_gradients(model):
     check(second_gradients(model))
 
 
-def sines(nest):
-    return tf.add_n([tf.reduce_sum(tf.sin(g)) for g in nest])
+sines = lambda nest: tf.add_n([tf.reduce_sum(tf.sin(g)) for g in nest])
 
 
 def differentiated(rows):

@@ -16,19 +16,14 @@ from tests.comparisons import (
     vectorized,
 )
 
-
-def _x(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+_x = lambda *shape, seed=0: np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 X = _x(5, 3)
 LEN = np.array([2, 0, 4, 1, 4], np.int32)
 W = tf.constant(_x(3, 3) * 0.5)
 both = pytest.mark.parametrize("strategy", ["compact", "mask"])
-
-
-def _cell(s):
-    return tf.tanh(tf.linalg.matvec(W, s) + s * 0.1)
+_cell = lambda s: tf.tanh(tf.linalg.matvec(W, s) + s * 0.1)
 
 
 def _smooth(k, x):

@@ -16,8 +16,7 @@ def close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
-def compiled(fn, jit):
-    return tf.function(fn, jit_compile=jit, autograph=False)
+compiled = lambda fn, jit: tf.function(fn, jit_compile=jit, autograph=False)
 
 
 def loop(x):
@@ -67,12 +66,8 @@ def test_lists_that_are_read_in_a_loop_hold_what_they_held(jit):
     close(compiled(columns, jit)(X), compiled(expected, False)(X))
 
 
-def f(x):
-    return tf.sin(x) * tf.reduce_sum(x**2)
-
-
-def blocks_in(outer, inner, chunk):
-    return outer(inner(f, chunk_size=chunk))
+f = lambda x: tf.sin(x) * tf.reduce_sum(x**2)
+blocks_in = lambda outer, inner, chunk: outer(inner(f, chunk_size=chunk))
 
 
 def product(fn, **_):

@@ -282,8 +282,7 @@ def test_per_example_aux_and_unused_variables():
 # -- bad input -------------------------------------------------------------------------------------
 
 
-def _in_graph(fn):
-    return lambda: tf.function(fn, autograph=False)()
+_in_graph = lambda fn: lambda: tf.function(fn, autograph=False)()
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,7 @@ def derived(f):
     return run
 
 
-def mapped(f):
-    return lambda k, x: strict_map(lambda row: f(*row), (k, x))
+mapped = lambda f: lambda k, x: strict_map(lambda row: f(*row), (k, x))
 
 
 def jacobian(f):

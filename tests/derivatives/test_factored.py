@@ -9,14 +9,8 @@ import tf_pfor
 from tests.comparisons import assert_close, gradient_of, needed_ops
 
 RANDOM = np.random.default_rng(0)
-
-
-def weight(*shape, dtype="float64"):
-    return tf.Variable(RANDOM.normal(size=shape), dtype=dtype)
-
-
-def rows(*shape):
-    return tf.constant(RANDOM.normal(size=shape))
+weight = lambda *shape, dtype="float64": tf.Variable(RANDOM.normal(size=shape), dtype=dtype)
+rows = lambda *shape: tf.constant(RANDOM.normal(size=shape))
 
 
 def of_vectors():

@@ -275,8 +275,7 @@ def test_a_tape_around_blocks_in_a_graph():
         close(a, b, rtol=1e-4)
 
 
-def resized(x):
-    return tf.image.resize(tf.reshape(x, [1, 2, 1]), [2, 2])[..., 0]
+resized = lambda x: tf.image.resize(tf.reshape(x, [1, 2, 1]), [2, 2])[..., 0]
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "function"])

@@ -14,8 +14,7 @@ def normal(*shape, seed=0, dtype=np.float64):
     return tf.constant(np.random.default_rng([seed, *shape]).normal(size=shape).astype(dtype))
 
 
-def dense(value):
-    return np.asarray(tf.convert_to_tensor(value))
+dense = lambda value: np.asarray(tf.convert_to_tensor(value))
 
 
 def compare(fn, sources, *, tolerance=1e-9, eager=True, jit=False, blocks=2):

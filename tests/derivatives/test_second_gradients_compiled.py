@@ -12,10 +12,7 @@ RNG = np.random.RandomState(3)
 W = tf.constant(RNG.randn(3, 3) * 0.6)
 K = tf.constant([3, 0, 5, 1, 2, 4])
 X = tf.constant(RNG.randn(6, 3))
-
-
-def cell(w, s, x):
-    return tf.tanh(tf.linalg.matvec(w, s) + x)
+cell = lambda w, s, x: tf.tanh(tf.linalg.matvec(w, s) + x)
 
 
 def loop(goes_on, most=None, step=None):
@@ -78,10 +75,7 @@ MODELS = {
     "while": _functions.autographed(python_while),
 }
 WEIGHTS = {"constant": W, "variable": tf.Variable(W)}
-
-
-def total(y):
-    return tf.reduce_sum(y * y)
+total = lambda y: tf.reduce_sum(y * y)
 
 
 def by_tapes(model, w):

@@ -18,8 +18,7 @@ def loss(row):
     return tf.nn.ctc_loss(*one, blank_index=0)[0]
 
 
-def with_gradient(row):
-    return value_and_gradient(lambda: loss(row), row[2])
+with_gradient = lambda row: value_and_gradient(lambda: loss(row), row[2])
 
 
 def expected(fn, rows):

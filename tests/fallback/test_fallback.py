@@ -55,14 +55,8 @@ MODES = {
     "function": lambda f: tf.function(f, autograph=False),
     "compiled": lambda f: tf.function(f, autograph=False, jit_compile=True),
 }
-
-
-def rows(n):
-    return tf.random.stateless_uniform([n, 2], [1, 2], 0.5, 2.0)
-
-
-def loop(fn, x):
-    return tf.stack([fn(r) for r in x])
+rows = lambda n: tf.random.stateless_uniform([n, 2], [1, 2], 0.5, 2.0)
+loop = lambda fn, x: tf.stack([fn(r) for r in x])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -406,8 +400,7 @@ def looped_map(fn, elems):
 # ---------------------------------------------------------------------------
 
 
-def slope_of(mapped, x):
-    return gradient_of(lambda: tf.reduce_sum(mapped(x) ** 2), x)
+slope_of = lambda mapped, x: gradient_of(lambda: tf.reduce_sum(mapped(x) ** 2), x)
 
 
 def registered():

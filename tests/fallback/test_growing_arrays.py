@@ -35,12 +35,8 @@ def attention(s):
     return tf.linalg.matvec(s, weights, transpose_a=True)
 
 
-def centred(s):
-    return tf.reduce_sum((s - tf.reduce_mean(s, 0)) ** 2, 0)
-
-
-def numbered(s):
-    return tf.reduce_sum(s * tf.cast(tf.range(tf.shape(s)[0]), D)[:, None], 0)
+centred = lambda s: tf.reduce_sum((s - tf.reduce_mean(s, 0)) ** 2, 0)
+numbered = lambda s: tf.reduce_sum(s * tf.cast(tf.range(tf.shape(s)[0]), D)[:, None], 0)
 
 
 PROGRAMS = {

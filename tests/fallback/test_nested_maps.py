@@ -160,10 +160,7 @@ def test_in_threads():
 WAVES = tf.RaggedTensor.from_nested_row_lengths(
     tf.random.stateless_normal([36], [1, 2]), [[2, 0, 3, 1], [3, 5, 9, 6, 1, 12]]
 )
-
-
-def two_channels(x):
-    return tf.stack([x, x * x])
+two_channels = lambda x: tf.stack([x, x * x])
 
 
 def window(x, size):

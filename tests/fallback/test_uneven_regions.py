@@ -12,10 +12,7 @@ LENGTHS = np.int32([[1, 2, 1], [2, 1, 1], [0, 1, 3]])
 TABLE = tf.Variable(np.arange(10, dtype=np.float32).reshape(5, 2))
 
 pytestmark = pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
-
-
-def _positive(x):
-    return tf.boolean_mask(x, x > 0)
+_positive = lambda x: tf.boolean_mask(x, x > 0)
 
 
 @tf.function
@@ -46,8 +43,7 @@ def _in_a_while(x, lengths):
     return tf.while_loop(lambda k, _: k < lengths[0], step, (0, 0.0))[1]
 
 
-def _in_a_cond(x, _):
-    return tf.reduce_sum(tf.cond(x[0] > 0, lambda: _positive(x), lambda: x[1:]) ** 2)
+_in_a_cond = lambda x, _: tf.reduce_sum(tf.cond(x[0] > 0, lambda: _positive(x), lambda: x[1:]) ** 2)
 
 
 def _array(x, lengths):
@@ -57,8 +53,7 @@ def _array(x, lengths):
     return tf.reduce_sum(array.concat() ** 2)
 
 
-def _ragged(x, lengths):
-    return tf.RaggedTensor.from_row_lengths(x, lengths)
+_ragged = lambda x, lengths: tf.RaggedTensor.from_row_lengths(x, lengths)
 
 
 BODIES = {

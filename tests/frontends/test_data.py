@@ -19,10 +19,7 @@ RAGGED = tf.ragged.constant([[1, 2], [], [3], [4, 5, 6], [7]])
 DEEP = tf.ragged.constant([[[1.0, 2.0], [3.0]], [], [[4.0], [5.0, 6.0], []]], ragged_rank=2)
 SPARSE = tf.sparse.from_dense([[0, 1, 0], [2, 0, 3], [0, 0, 0], [4, 5, 6]])
 TEXT = tf.constant(["a b c", "", "d", "e f", "g h i j"])
-
-
-def of_range(n):
-    return Dataset.range(n)
+of_range = lambda n: Dataset.range(n)
 
 
 def ranges():

@@ -175,8 +175,7 @@ class TestExplain:
             explain(identity, tf.range(3))
 
 
-def _number(text):
-    return tf.strings.to_number(text) * 2.0
+_number = lambda text: tf.strings.to_number(text) * 2.0
 
 
 NUMBERS = ["1", "2", "3", "four", "5"]

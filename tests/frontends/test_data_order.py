@@ -14,8 +14,7 @@ def batches(fn, n=64, size=8, **options):
     return [batch.numpy().tolist() for batch in made]
 
 
-def number(text):
-    return tf.strings.to_number(text)
+number = lambda text: tf.strings.to_number(text)
 
 
 @pytest.mark.parametrize("options", [{}, {"choose": "loop"}])

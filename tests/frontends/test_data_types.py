@@ -60,8 +60,7 @@ class Plain(tf.experimental.ExtensionType):
     words: tf.RaggedTensor
 
 
-def ragged(x):
-    return tf.RaggedTensor.from_row_lengths(x, [1, 2])
+ragged = lambda x: tf.RaggedTensor.from_row_lengths(x, [1, 2])
 
 
 MAKE = {

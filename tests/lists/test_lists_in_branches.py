@@ -39,16 +39,9 @@ def stack_machine(x, k, c):
     return stack.read(top - 1)
 
 
-def _append(array, i, x):
-    return array.write(i + 1, x[1] * array.read(0))
-
-
-def _change(array, i, x):
-    return array.write(0, array.read(0) * x[2])
-
-
-def _keep(array, i, x):
-    return array
+_append = lambda array, i, x: array.write(i + 1, x[1] * array.read(0))
+_change = lambda array, i, x: array.write(0, array.read(0) * x[2])
+_keep = lambda array, i, x: array
 
 
 def switched(x, k, c):
@@ -104,10 +97,7 @@ def nested(x, k, c):
 
 
 PROGRAMS = [stack_machine, switched, loop_in_a_branch, how_many, two_arrays, replaced, nested]
-
-
-def by_row(f):
-    return value_and_gradient(lambda: comparisons.by_row(f, X, K, C), X)
+by_row = lambda f: value_and_gradient(lambda: comparisons.by_row(f, X, K, C), X)
 
 
 def with_slopes(f, where):

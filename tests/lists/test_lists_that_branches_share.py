@@ -14,10 +14,7 @@ D = tf.float64
 X = tf.constant(np.arange(12.0).reshape([3, 4]))
 CHOICE = tf.constant([True, False, True])
 TABLE = tf.constant([1.0, 2.0, 3.0, 4.0], D)
-
-
-def array_of(x):
-    return tf.TensorArray(D, 4, element_shape=[], clear_after_read=False).unstack(x)
+array_of = lambda x: tf.TensorArray(D, 4, element_shape=[], clear_after_read=False).unstack(x)
 
 
 def backup(x, choice):

@@ -35,8 +35,7 @@ def gradient(fn):
     return of
 
 
-def mapped(fn, fallback="error"):
-    return lambda x: tf_pfor.vectorized_map(fn, x, fallback=fallback)
+mapped = lambda fn, fallback="error": lambda x: tf_pfor.vectorized_map(fn, x, fallback=fallback)
 
 
 PROGRAMS = {

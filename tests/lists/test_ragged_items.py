@@ -97,10 +97,7 @@ BODIES = (
     smoothed, smoothed_thrice, only_read, matrices, map_of_rows, scan_of_rows, fold_of_rows,
     array_of_rows, loop_in_a_loop, numbers_in_loops,
 )  # fmt: skip
-
-
-def with_gradient(body):
-    return lambda r, k: value_and_gradient(lambda: body(r, k), r)
+with_gradient = lambda body: lambda r, k: value_and_gradient(lambda: body(r, k), r)
 
 
 def compare(body, *args, **options):

@@ -17,8 +17,7 @@ def array(size):
     return tf.TensorArray(D, size, dynamic_size=True, element_shape=[], clear_after_read=False)
 
 
-def length_and_last(made):
-    return made.size(), made.read(made.size() - 1)
+length_and_last = lambda made: (made.size(), made.read(made.size() - 1))
 
 
 def into_an_empty_array(p, i, x):

@@ -21,8 +21,7 @@ def check(body, *args, xla=False, **options):
             compare(body, *given, function=function, rtol=1e-5, atol=1e-5, **options)
 
 
-def _row(body, args, r):
-    return tf.function(body, autograph=True)(*[tf.constant(a[r]) for a in args])
+_row = lambda body, args, r: tf.function(body, autograph=True)(*[tf.constant(a[r]) for a in args])
 
 
 def write_all(x, **options):

@@ -136,8 +136,7 @@ def test_own_rows():
     np.testing.assert_array_equal(run(tf.constant(BASE)), BASE[:, ids])
 
 
-def _call(walker, op):
-    return Call(op, {}, walker)
+_call = lambda walker, op: Call(op, {}, walker)
 
 
 # What is emitted ----------------------------------------------------------------------------------

@@ -22,8 +22,7 @@ def graph_of(fn, *specs, **options):
     return tf.function(fn, autograph=False, **options).get_concrete_function(*(specs or [X]))
 
 
-def of(fn, *specs):
-    return digest(graph_of(fn, *specs))
+of = lambda fn, *specs: digest(graph_of(fn, *specs))
 
 
 def nested(scope, factor=2.0, step=1, clip=True, power=3.0):

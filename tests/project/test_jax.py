@@ -29,14 +29,8 @@ def model(x, w, b, np_like):
 
 
 X, W, B = given(3), given(3, 4), given(4)
-
-
-def of_tf(x, w, b):
-    return model(x, w, b, tf)
-
-
-def of_jax(x, w, b):
-    return model(x, w, b, jax.numpy)
+of_tf = lambda x, w, b: model(x, w, b, tf)
+of_jax = lambda x, w, b: model(x, w, b, jax.numpy)
 
 
 @pytest.mark.parametrize("argnums", [0, (0, 2), (1,)])
@@ -84,12 +78,8 @@ def test_recurrent_network():
         close(jac(lambda *a: lstm(*a, tf), (0, 1, 2))(*map(tf.constant, arguments)), expected)
 
 
-def scalar_of_tf(x, w, b):
-    return of_tf(x, w, b)["b"]
-
-
-def scalar_of_jax(x, w, b):
-    return of_jax(x, w, b)["b"]
+scalar_of_tf = lambda x, w, b: of_tf(x, w, b)["b"]
+scalar_of_jax = lambda x, w, b: of_jax(x, w, b)["b"]
 
 
 @pytest.mark.parametrize("argnums", [0, (0, 2)])

@@ -41,8 +41,7 @@ class Model:
         return tf.reduce_sum(self.vector(tree) ** 2)
 
 
-def one_by_one(fn, examples):
-    return tf.stack([fn(e) for e in examples])
+one_by_one = lambda fn, examples: tf.stack([fn(e) for e in examples])
 
 
 UNITS = {"ops": lambda f: f, "cell": tf_pfor.cell, "function": tf.function}

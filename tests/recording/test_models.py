@@ -80,8 +80,7 @@ def lstm(weights, name, inputs):
     return step
 
 
-def nothing():
-    return tf.zeros([SIZE]), tf.zeros([SIZE])
+nothing = lambda: (tf.zeros([SIZE]), tf.zeros([SIZE]))
 
 
 # ---------------------------------------------------------------------------

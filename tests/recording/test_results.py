@@ -20,12 +20,8 @@ class Holder(tf.experimental.ExtensionType):
     rows: tf.RaggedTensor
 
 
-def ragged(n):
-    return tf.RaggedTensor.from_row_lengths(tf.range(4.0) * 2.0, [n, 4 - n])
-
-
-def sparse(n):
-    return tf.sparse.from_dense(tf.constant([0.0, 2.0, 1.0]) * float(n))
+ragged = lambda n: tf.RaggedTensor.from_row_lengths(tf.range(4.0) * 2.0, [n, 4 - n])
+sparse = lambda n: tf.sparse.from_dense(tf.constant([0.0, 2.0, 1.0]) * float(n))
 
 
 @pytest.mark.parametrize("chunk_size", [None, 1])

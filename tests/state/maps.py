@@ -26,8 +26,7 @@ def mapped(request):
     return run
 
 
-def var(value, **options):
-    return tf.Variable(value, **options)
+var = lambda value, **options: tf.Variable(value, **options)
 
 
 def check_as_the_loop(mapped, body, *starts, elems=X, rtol=1e-5):

@@ -11,10 +11,7 @@ from tests.comparisons import gradient_of
 from tf_pfor.core.errors import UnsupportedStateError
 
 X = tf.constant([1.0, -2.0, 3.0, -4.0])
-
-
-def mapped(body, elems=X):
-    return tf_pfor.vectorized_map(body, elems)
+mapped = lambda body, elems=X: tf_pfor.vectorized_map(body, elems)
 
 
 def printed(capfd, body, elems=X):
@@ -313,14 +310,8 @@ def test_flushing_and_closing_a_writer_is_done_once(tmp_path):
 
 
 W = tf.Variable([1.0, 2.0])
-
-
-def _squared(x):
-    return tf.ensure_shape(tf.py_function(lambda v: v * v, [x], tf.float32), x.shape)
-
-
-def _slope(x):
-    return gradient_of(lambda: tf.reduce_sum(_squared(x) ** 2), x)
+_squared = lambda x: tf.ensure_shape(tf.py_function(lambda v: v * v, [x], tf.float32), x.shape)
+_slope = lambda x: gradient_of(lambda: tf.reduce_sum(_squared(x) ** 2), x)
 
 
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")

@@ -23,8 +23,7 @@ def _scalars():
     return tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, -1.0)
 
 
-def _vectors():
-    return tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, [-1.0, -2.0])
+_vectors = lambda: tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, [-1.0, -2.0])
 
 
 def _dense():

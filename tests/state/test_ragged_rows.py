@@ -11,10 +11,7 @@ from tests.state.maps import var
 LENGTHS = [2, 1, 0, 3]
 ROWS = tf.ragged.constant([[1.0, 2.0], [3.0], [], [5.0, 6.0, 7.0]])
 PLACES = tf.ragged.constant([[1, 2], [3], [], [0, 2, 1]], dtype=tf.int32)
-
-
-def rows_of(ragged):
-    return [ragged[i] for i in range(ragged.shape[0])]
+rows_of = lambda ragged: [ragged[i] for i in range(ragged.shape[0])]
 
 
 @pytest.fixture(params=["eager", "function", "unknown n", "chunks"])

@@ -45,8 +45,7 @@ def _next_seed():
     return seed
 
 
-def _dropout(x):
-    return STATE.dropout(x, training=True)
+_dropout = lambda x: STATE.dropout(x, training=True)
 
 
 def _to_own_trip_counts(x):
@@ -86,8 +85,7 @@ def _by_pfor(fn, rows, **options):
     return tf_pfor.pfor(lambda i: fn(tf.gather(rows, i)), rows.shape[0], **options)
 
 
-def _compiled(fn, rows, **options):
-    return tf_pfor.vmap(fn, **options, jit_compile=True)(rows)
+_compiled = lambda fn, rows, **options: tf_pfor.vmap(fn, **options, jit_compile=True)(rows)
 
 
 def _of_unknown_size(fn, rows, **options):

@@ -33,8 +33,7 @@ def _as_the_loop(make, rows=X, rtol=1e-5):
         np.testing.assert_array_equal(_value(v), old)
 
 
-def _value(v):
-    return np.asarray(tf.convert_to_tensor(v))
+_value = lambda v: np.asarray(tf.convert_to_tensor(v))
 
 
 # ---------------------------------------------------------------------------

@@ -12,10 +12,7 @@ from tests.state.maps import var
 ROWS = tf.ragged.constant([[1.0, 2.0, 3.0], [4.0], [0.5, -1.0]])
 DENSE = tf.constant([[1.0, 2.0], [4.0, 0.5], [0.25, -1.0]])
 loops = pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
-
-
-def _lists(found):
-    return [np.asarray(r) for r in found]
+_lists = lambda found: [np.asarray(r) for r in found]
 
 
 def _as_the_loop(make, rows=ROWS, **options):
