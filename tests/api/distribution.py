@@ -14,14 +14,8 @@ from tf_pfor import psum, vmap
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=[3, 3]).astype(np.float32)
 rows = lambda *shape: tf.constant(RNG.normal(size=shape).astype(np.float32))
-
-
-def plain(x):
-    return tf.nn.softmax(tf.linalg.matvec(W, x)), tf.reduce_sum(x)
-
-
-def place(x):
-    return x[0] + 10.0 * tf.cast(tf_pfor.axis_index(), tf.float32), tf_pfor.axis_size()
+plain = lambda x: (tf.nn.softmax(tf.linalg.matvec(W, x)), tf.reduce_sum(x))
+place = lambda x: (x[0] + 10.0 * tf.cast(tf_pfor.axis_index(), tf.float32), tf_pfor.axis_size())
 
 
 def reductions(x):
@@ -34,16 +28,9 @@ def reductions(x):
     )
 
 
-def moves(x):
-    return tf_pfor.all_gather(x), tf_pfor.all_gather(x, axis=1), tf_pfor.pargmax(x)
-
-
-def nested(x):
-    return vmap(lambda v: psum(v, "inner") * v + psum(v, "rows"), axis_name="inner")(x)
-
-
-def gradient_inside(x):
-    return gradient_of(lambda: psum(x) * x, x)
+moves = lambda x: (tf_pfor.all_gather(x), tf_pfor.all_gather(x, axis=1), tf_pfor.pargmax(x))
+nested = lambda x: vmap(lambda v: psum(v, "inner") * v + psum(v, "rows"), axis_name="inner")(x)
+gradient_inside = lambda x: gradient_of(lambda: psum(x) * x, x)
 
 
 BODIES = [plain, place, reductions, moves, nested, gradient_inside]

@@ -19,16 +19,8 @@ WAYS = {
     "vmap": (lambda fn, x: tf_pfor.vmap(fn)(x), "args[0]"),
     "explain": (tf_pfor.explain, "elems"),
 }
-
-
-def _structured():
-    return np.zeros([3], [("a", "f4"), ("b", "i4")])
-
-
-def _dataset():
-    return tf.data.Dataset.range(3)._variant_tensor
-
-
+_structured = lambda: np.zeros([3], [("a", "f4"), ("b", "i4")])
+_dataset = lambda: tf.data.Dataset.range(3)._variant_tensor
 of_keys = lambda derivative: lambda: derivative(Untraced())({"x": {1: X, "a": X}})
 of_keyword = lambda **given: lambda: tf_pfor.vmap(lambda x, **_: x)(X, **given)
 of_two = lambda *args, **kwargs: lambda: tf_pfor.vmap(lambda a, b: a)(*args, **kwargs)

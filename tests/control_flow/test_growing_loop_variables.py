@@ -34,8 +34,7 @@ def appended(k, x, most=None):
     return while_k(lambda s: tf.concat([tf.tanh(s @ W), s[-1:] * s[:1]], 0), k, x, most)
 
 
-def captured(k, x):
-    return while_k(lambda s: tf.concat([s, x * 3.0], 0), k, x)
+captured = lambda k, x: while_k(lambda s: tf.concat([s, x * 3.0], 0), k, x)
 
 
 def still(k, x, most=None):
@@ -43,8 +42,7 @@ def still(k, x, most=None):
     return while_k(lambda s: tf.tanh(s @ W) * s, k, x, most)
 
 
-def total(model):
-    return lambda k, x: tf.reduce_sum(model(k, x) ** 3)
+total = lambda model: lambda k, x: tf.reduce_sum(model(k, x) ** 3)
 
 
 def check(one, k, x=X, **options):

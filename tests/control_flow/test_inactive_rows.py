@@ -58,10 +58,7 @@ def _while(step):
     return f
 
 
-def _cond(step):
-    return lambda k, x: tf.cond(k > 1, lambda: step(x, x), lambda: x * 1.0)
-
-
+_cond = lambda step: lambda k, x: tf.cond(k > 1, lambda: step(x, x), lambda: x * 1.0)
 _plain = lambda f, **settings: lambda k, x: vectorized(f, (k, x), **settings)[0]
 
 

@@ -38,8 +38,7 @@ def while_in_while(k, m, x, bound=None):
     return tf.while_loop(lambda t, s: t < m, outer, (0, x), maximum_iterations=bound)[1]
 
 
-def equal_outside(k, m, x, bound=None):
-    return while_in_while(k, tf.constant(2), x, bound)
+equal_outside = lambda k, m, x, bound=None: while_in_while(k, tf.constant(2), x, bound)
 
 
 def arrays(k, m, x):

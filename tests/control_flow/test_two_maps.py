@@ -43,10 +43,7 @@ def loop(k, body, s, **options):
 
 
 array_of = lambda items: tf.TensorArray(tf.float64, 5, element_shape=[3]).unstack(items)
-
-
-def captured(r, **options):
-    return loop(r.k, lambda t, s: cell(s) + r.steps[t], r.x, **options)
+captured = lambda r, **options: loop(r.k, lambda t, s: cell(s) + r.steps[t], r.x, **options)
 
 
 def of_an_array(r):
@@ -63,12 +60,8 @@ def to_an_array(r):
     return s + tf.reduce_sum(array.stack(), 0) + array.read(r.m)
 
 
-def equal_trips(r):
-    return captured(r._replace(k=tf.constant(3)))
-
-
-def branches(r):
-    return tf.cond(r.k > r.m, lambda: tf.sin(cell(r.x)), lambda: tf.cos(r.x) * r.x)
+equal_trips = lambda r: captured(r._replace(k=tf.constant(3)))
+branches = lambda r: tf.cond(r.k > r.m, lambda: tf.sin(cell(r.x)), lambda: tf.cos(r.x) * r.x)
 
 
 def alike(r):
@@ -102,8 +95,7 @@ def predicate_of_the_inner_row(r):
     return loop(r.p, lambda t, s: tf.cond(t < r.q, lambda: cell(s) * s, lambda: tf.sin(s)), r.x)
 
 
-def predicate_in_equal_trips(r):
-    return predicate_of_both(r, 3)
+predicate_in_equal_trips = lambda r: predicate_of_both(r, 3)
 
 
 def cases_in_a_loop(r):
@@ -337,10 +329,7 @@ def test_one_branch_for_all_rows():
 
 V = tf.constant(RNG.normal(size=[4, 4]))
 SIGNS = tf.constant([1.0, -1.0, 2.0, -3.0], tf.float64)
-
-
-def by_outer_row(sign, v, e):
-    return tf.cond(sign > 0, lambda: v * e, lambda: v[:2] * e)
+by_outer_row = lambda sign, v, e: tf.cond(sign > 0, lambda: v * e, lambda: v[:2] * e)
 
 
 def by_outer_number(k, v, e):

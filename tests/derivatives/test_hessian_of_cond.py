@@ -9,9 +9,7 @@ import tensorflow as tf
 import tf_pfor
 from tests.comparisons import gradient_of, strict_map
 
-
-def cond(x):
-    return tf.cond(tf.reduce_sum(x) > 0, lambda: tf.sin(x) * x, lambda: x**3)
+cond = lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: tf.sin(x) * x, lambda: x**3)
 
 
 def switch(x):

@@ -12,10 +12,7 @@ RANDOM = np.random.default_rng(0)
 VECTORS = tf.RaggedTensor.from_row_lengths(RANDOM.normal(size=[sum(LENGTHS)]), LENGTHS)
 MATRICES = tf.RaggedTensor.from_row_lengths(RANDOM.normal(size=[sum(LENGTHS), 2]), LENGTHS)
 W = tf.constant(RANDOM.normal(size=[2, 3]))
-
-
-def energy(x):
-    return tf.reduce_sum(tf.sin(x) * tf.cumsum(x))
+energy = lambda x: tf.reduce_sum(tf.sin(x) * tf.cumsum(x))
 
 
 def attention(x):
@@ -29,12 +26,8 @@ def differences(x):
     return tf.reduce_sum((x[1:] - x[:-1]) ** 4)
 
 
-def spread(x):
-    return tf.reduce_sum(tf.broadcast_to(x[:, None], [tf.size(x), 3]) ** 3)
-
-
-def chosen(x):
-    return tf.reduce_sum(tf.gather(x, tf.where(x > 0.0)[:, 0]) ** 3)
+spread = lambda x: tf.reduce_sum(tf.broadcast_to(x[:, None], [tf.size(x), 3]) ** 3)
+chosen = lambda x: tf.reduce_sum(tf.gather(x, tf.where(x > 0.0)[:, 0]) ** 3)
 
 
 def with_tape(function):
@@ -47,12 +40,8 @@ def with_tape(function):
     return jacobian
 
 
-def running(x):
-    return tf.cumsum(tf.sin(x))
-
-
-def pooled(x):
-    return tf.reduce_sum(tf.tanh(x @ W), 0)
+running = lambda x: tf.cumsum(tf.sin(x))
+pooled = lambda x: tf.reduce_sum(tf.tanh(x @ W), 0)
 
 
 PROGRAMS = {

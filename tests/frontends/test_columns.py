@@ -269,8 +269,7 @@ def test_threads():
             assert_cells(found, wanted)
 
 
-def doubled(row):
-    return {"y": 2 * row["x"]}
+doubled = lambda row: {"y": 2 * row["x"]}
 
 
 def test_pickle():

@@ -11,9 +11,7 @@ from tests.devices import of_cpus
 from tests.frontends.datasets import Dataset
 from tf_pfor.data import explain, filter_map_and_batch, find_failure, map_and_batch, vectorize
 
-
-def identity(x):
-    return x
+identity = lambda x: x
 
 
 ARGUMENTS = {

@@ -107,8 +107,7 @@ def ids(i):
     return found
 
 
-def checked_ids(i):
-    return tf.ensure_shape(tf.numpy_function(np.arange, [i], tf.int64), [None])
+checked_ids = lambda i: tf.ensure_shape(tf.numpy_function(np.arange, [i], tf.int64), [None])
 
 
 @pytest.mark.parametrize("fn", [ids, checked_ids])

@@ -365,8 +365,7 @@ def test_compiled_by_xla():
     close(ensemble.members(X), plain.members(X), rtol=1e-4, atol=1e-5)
 
 
-def linear(**options):
-    return keras.Sequential([keras.Input([4]), keras.layers.Dense(2, **options)])
+linear = lambda **options: keras.Sequential([keras.Input([4]), keras.layers.Dense(2, **options)])
 
 
 @keras.saving.register_keras_serializable("tests")

@@ -321,8 +321,7 @@ def writes_own_shapes(xs):
     return out.concat()
 
 
-def draws(xs):
-    return tf.map_fn(lambda x: x * 0.0 + tf.random.uniform([3], 0.5, 0.5 + 1e-7), xs)
+draws = lambda xs: tf.map_fn(lambda x: x * 0.0 + tf.random.uniform([3], 0.5, 0.5 + 1e-7), xs)
 
 
 def prints(xs):
@@ -333,8 +332,7 @@ def prints(xs):
     return tf.map_fn(one, xs)
 
 
-def scans(xs):
-    return tf.scan(lambda a, x: a + x, xs)
+scans = lambda xs: tf.scan(lambda a, x: a + x, xs)
 
 
 def runs_python(xs):

@@ -237,8 +237,7 @@ def to_the_fourth(x):
     return x
 
 
-def nested(x):
-    return if_positive(x) + if_positive(-x)
+nested = lambda x: if_positive(x) + if_positive(-x)
 
 
 class Scaled:

@@ -19,10 +19,7 @@ from tf_pfor._tf import _graphs
 X = np.random.default_rng(0).normal(size=(4, 5, 3))
 N = np.array([4, 2, 3, 1], np.int32)
 SIZE = 5
-
-
-def _in_a_branch(t, x, ta):
-    return tf.cond(t > 1, lambda: tf.sin(ta.read(t - 1)), lambda: x[0])
+_in_a_branch = lambda t, x, ta: tf.cond(t > 1, lambda: tf.sin(ta.read(t - 1)), lambda: x[0])
 
 
 def _in_a_branch_by_row(t, x, ta):
@@ -55,12 +52,8 @@ def _last(read, x, n):
     return end[1].stack()
 
 
-def _gradient(f, x, n):
-    return gradient_of(lambda: tf.reduce_sum(f(x, n) ** 2), x)
-
-
-def _mapped(f, x, n):
-    return tf_pfor.vectorized_map(lambda e: f(*e), (x, n))
+_gradient = lambda f, x, n: gradient_of(lambda: tf.reduce_sum(f(x, n) ** 2), x)
+_mapped = lambda f, x, n: tf_pfor.vectorized_map(lambda e: f(*e), (x, n))
 
 
 WAYS = {

@@ -53,8 +53,7 @@ def map_of_rows(r, k):
     return tf.reduce_sum(made**2) + tf.reduce_sum(made[-1])
 
 
-def map_of_maps(r, k):
-    return tf.reduce_sum(tf.map_fn(lambda e: tf.map_fn(lambda q: q * e * r, r), r))
+map_of_maps = lambda r, k: tf.reduce_sum(tf.map_fn(lambda e: tf.map_fn(lambda q: q * e * r, r), r))
 
 
 def scan_of_rows(r, k):

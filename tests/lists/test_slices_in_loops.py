@@ -9,34 +9,15 @@ from tests.comparisons import check, gradient_of, notes, strict_map
 
 RNG = np.random.default_rng(0)
 LENGTHS = np.array([2, 0, 4, 1, 4], np.int32)
+each = lambda t, x: x[t]
+from_the_end = lambda t, x: x[-1 - t]
 
 
-def each(t, x):
-    return x[t]
-
-
-def from_the_end(t, x):
-    return x[-1 - t]
-
-
-def two_of_them(t, x):
-    return x[t] * x[tf.maximum(t - 1, 0)] ** 2
-
-
-def again_and_again(t, x):
-    return tf.sin(x[t % 2])
-
-
-def as_int64(t, x):
-    return x[tf.cast(t, tf.int64)]
-
-
-def whole_too(t, x):
-    return x[t] * tf.reduce_sum(x, 0)
-
-
-def one_column(t, x):
-    return x[t, 1]
+two_of_them = lambda t, x: x[t] * x[tf.maximum(t - 1, 0)] ** 2
+again_and_again = lambda t, x: tf.sin(x[t % 2])
+as_int64 = lambda t, x: x[tf.cast(t, tf.int64)]
+whole_too = lambda t, x: x[t] * tf.reduce_sum(x, 0)
+one_column = lambda t, x: x[t, 1]
 
 
 READS = [each, from_the_end, two_of_them, again_and_again, as_int64, whole_too, one_column]

@@ -205,12 +205,8 @@ def _loss(x, i):
     return tf.reduce_sum(tf.square(ta.stack())) + tf.reduce_sum(item * item * item)
 
 
-def _gradient(x, i):
-    return gradient_of(lambda: _loss(x, i), x)
-
-
-def _second(x, i):
-    return gradient_of(lambda: tf.reduce_sum(tf.square(_gradient(x, i))), x)
+_gradient = lambda x, i: gradient_of(lambda: _loss(x, i), x)
+_second = lambda x, i: gradient_of(lambda: tf.reduce_sum(tf.square(_gradient(x, i))), x)
 
 
 @pytest.mark.parametrize("xla", [False, True])

@@ -94,8 +94,7 @@ def watching(x, tape):
     return x * V
 
 
-def asking(x, tape):
-    return tape.gradient(x * V, V)
+asking = lambda x, tape: tape.gradient(x * V, V)
 
 
 def resetting(x, tape):

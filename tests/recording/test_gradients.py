@@ -191,8 +191,7 @@ def test_layers_of_keras():
         assert_close(f, tf.stack(e))
 
 
-def noisy(x):
-    return x * tf.random.normal([2])
+noisy = lambda x: x * tf.random.normal([2])
 
 
 as_noisy_cell = tf_pfor.cell(noisy)
@@ -222,8 +221,7 @@ def jacobian(x):
     return tape.jacobian(y, x)
 
 
-def of_draws(x):
-    return gradient_of(lambda: as_noisy_cell(x), x)
+of_draws = lambda x: gradient_of(lambda: as_noisy_cell(x), x)
 
 
 @pytest.mark.parametrize(

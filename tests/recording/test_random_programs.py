@@ -15,14 +15,8 @@ SIZE, PROGRAMS = 3, 10
 MATRIX = tf.Variable(tf.random.stateless_normal([SIZE, SIZE], [1, 2]) * 0.5)
 TABLE = tf.Variable(tf.random.stateless_normal([6, SIZE], [3, 4]))
 SCALE = tf.Variable(0.7)
-
-
-def product(a):
-    return tf.tanh(tf.linalg.matvec(MATRIX, a))
-
-
-def mixed(a, b):
-    return tf.sigmoid(a) * b, a - SCALE * b
+product = lambda a: tf.tanh(tf.linalg.matvec(MATRIX, a))
+mixed = lambda a, b: (tf.sigmoid(a) * b, a - SCALE * b)
 
 
 as_cell, as_function = tf_pfor.cell(mixed), tf.function(mixed)
@@ -33,8 +27,7 @@ def slope(a, f):
     return gradient_of(lambda: tf.reduce_sum(f(a) ** 2), a)
 
 
-def slope_of_matrix(a):
-    return gradient_of(lambda: tf.reduce_sum(product(a) * a), MATRIX)[0]
+slope_of_matrix = lambda a: gradient_of(lambda: tf.reduce_sum(product(a) * a), MATRIX)[0]
 
 
 def halved(a):

@@ -41,6 +41,24 @@ def check_as_the_loop(mapped, body, *starts, elems=X, rtol=1e-5):
         np.testing.assert_allclose(v, w, rtol=rtol)
 
 
+def starts(*values):
+    """Says at which values the variables start that a function of them and of a row gets."""
+
+    def add(body):
+        body.starts = values
+        return body
+
+    return add
+
+
+def made(make):
+    """A function of a row, and its variables: of ``make()``, or of a function with ``starts``."""
+    if not hasattr(make, "starts"):
+        return make()
+    state = [var(start) for start in make.starts]
+    return lambda x: make(*state, x), state
+
+
 def refused(body, *texts):
     with pytest.raises(NotVectorizableError) as caught:
         tf_pfor.vectorized_map(body, X)

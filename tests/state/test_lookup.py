@@ -19,10 +19,7 @@ def _fixed():
     return tf.lookup.StaticHashTable(pairs, -1)
 
 
-def _scalars():
-    return tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, -1.0)
-
-
+_scalars = lambda: tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, -1.0)
 _vectors = lambda: tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, [-1.0, -2.0])
 
 

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import of_unknown_n, strict_map, value_and_gradient
-from tests.state.maps import var
+from tests.comparisons import case, of_unknown_n, strict_map, value_and_gradient
+from tests.state.maps import made, starts, var
 
 ROWS = tf.ragged.constant([[1.0, 2.0, 3.0], [4.0], [0.5, -1.0]])
 DENSE = tf.constant([[1.0, 2.0], [4.0, 0.5], [0.25, -1.0]])
@@ -17,7 +17,7 @@ _lists = lambda found: [np.asarray(r) for r in found]
 
 def _as_the_loop(make, rows=ROWS, **options):
     """Results and state equal a Python loop; ``make()`` gives a body and its variables."""
-    (mine, state), (theirs, want_state) = make(), make()
+    (mine, state), (theirs, want_state) = made(make), made(make)
     one = tf.function(theirs, reduce_retracing=True)
     want = [tf.nest.flatten(one(rows[i])) for i in range(rows.shape[0])]
     found = tf.nest.flatten(tf_pfor.vectorized_map(mine, rows, **options))
@@ -33,19 +33,15 @@ def _as_the_loop(make, rows=ROWS, **options):
 # ---------------------------------------------------------------------------
 
 
-def _descent():
-    v = var(0.5)
-
-    def body(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum((x * v - 1.0) ** 2)
-        v.assign_sub(0.01 * tape.gradient(loss, v))
-        return loss
-
-    return body, [v]
+@starts(0.5)
+def _descent(v, x):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum((x * v - 1.0) ** 2)
+    v.assign_sub(0.01 * tape.gradient(loss, v))
+    return loss
 
 
-def _keras_sgd():
+def _keras():
     w = keras.Variable(np.float32([0.5, 0.25]))
     optimizer = keras.optimizers.SGD(0.01)
     optimizer.build([w])
@@ -59,58 +55,38 @@ def _keras_sgd():
     return body, [w.value]
 
 
-def _as_many_as_the_variable_says():
-    v = var(1.0)
-
-    def body(x):
-        v.assign(v + tf.reduce_sum(x[: tf.cast(v, tf.int32)]))
-        return v.read_value(), x * v
-
-    return body, [v]
+@starts(1.0)
+def _as_many_as_the_variable_says(v, x):
+    v.assign(v + tf.reduce_sum(x[: tf.cast(v, tf.int32)]))
+    return v.read_value(), x * v
 
 
-def _buffer():
-    v = var([0.0, 0.0])
-
-    def body(x):
-        v.assign(tf.concat([v[1:], x[-1:]], 0))
-        return v[0]
-
-    return body, [v]
+@starts([0.0, 0.0])
+def _buffer(v, x):
+    v.assign(tf.concat([v[1:], x[-1:]], 0))
+    return v[0]
 
 
-def _largest_so_far():
-    v = var([0.0, 0.0])
-
-    def body(x):
-        v.assign(tf.math.top_k(tf.concat([v, x], 0), 2)[0])
-        return x - v[1]
-
-    return body, [v]
+@starts([0.0, 0.0])
+def _largest_so_far(v, x):
+    v.assign(tf.math.top_k(tf.concat([v, x], 0), 2)[0])
+    return x - v[1]
 
 
-def _carried_by_a_loop():
-    v = var(1.0)
-
-    def body(x):
-        s = v.read_value()
-        for r in x:
-            s = tf.tanh(s + r)
-        v.assign(s)
-        return s
-
-    return body, [v]
+@starts(1.0)
+def _carried_by_a_loop(v, x):
+    s = v.read_value()
+    for r in x:
+        s = tf.tanh(s + r)
+    v.assign(s)
+    return s
 
 
-def _padded():
+@starts([0.0, 0.0, 0.0])
+def _padded(v, x):
     """The sum of the variable and of the row, whose sizes must agree, is made in the loop only."""
-    v = var([0.0, 0.0, 0.0])
-
-    def body(x):
-        v.assign(0.9 * v + tf.pad(x, [[0, 3 - tf.size(x)]]))
-        return x
-
-    return body, [v]
+    v.assign(0.9 * v + tf.pad(x, [[0, 3 - tf.size(x)]]))
+    return x
 
 
 def _grows():
@@ -124,15 +100,12 @@ def _grows():
 
 
 UPDATES = {
-    "as many as the variable says": _as_many_as_the_variable_says,
-    "buffer": _buffer,
-    "carried by a loop": _carried_by_a_loop,
-    "descent": _descent,
-    "grows": _grows,
-    "keras": _keras_sgd,
-    "largest so far": _largest_so_far,
-    "padded": _padded,
-}
+    f.__name__[1:].replace("_", " "): f
+    for f in (
+        _as_many_as_the_variable_says, _buffer, _carried_by_a_loop, _descent, _grows, _keras,
+        _largest_so_far, _padded,
+    )
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(UPDATES))
@@ -148,7 +121,7 @@ def test_a_value_made_of_the_variable_and_of_a_dense_row(name):
 @pytest.mark.parametrize("name", ["buffer", "grows"])
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_an_unknown_number_of_rows(name, n):
-    (mine, state), (theirs, want) = UPDATES[name](), UPDATES[name]()
+    (mine, state), (theirs, want) = made(UPDATES[name]), made(UPDATES[name])
 
     @tf.function(input_signature=[of_unknown_n(ROWS)])
     def run(rows):
@@ -192,17 +165,11 @@ def test_a_gradient_around_an_update():
         np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
-def test_rows_are_added_to_a_variable_of_their_size():
-    def make():
-        v = var([0.0, 0.0])
-
-        def body(x):
-            v.assign_add(tf.concat([x, x], 0)[:2])
-            return tf.size(x)
-
-        return body, [v]
-
-    _as_the_loop(make, fallback="error")
+@case(_as_the_loop, fallback="error")
+@starts([0.0, 0.0])
+def test_rows_are_added_to_a_variable_of_their_size(v, x):
+    v.assign_add(tf.concat([x, x], 0)[:2])
+    return tf.size(x)
 
 
 def test_what_does_not_fit_into_the_variable_is_an_error():
@@ -232,17 +199,13 @@ def test_rows_under_xla_are_refused_with_the_name_of_the_variable():
 # ---------------------------------------------------------------------------
 
 
-def _read_in_a_loop():
-    v = var(1.0)
-
-    def body(x):
-        s = tf.constant(0.0)
-        for r in x:
-            s = tf.tanh(s + r * v)
-        v.assign(0.9 * v + 0.1 * s)
-        return s
-
-    return body, [v]
+@starts(1.0)
+def _read_in_a_loop(v, x):
+    s = tf.constant(0.0)
+    for r in x:
+        s = tf.tanh(s + r * v)
+    v.assign(0.9 * v + 0.1 * s)
+    return s
 
 
 def _descent_through_a_loop():
@@ -305,7 +268,7 @@ def test_a_loop_over_the_row_that_reads_a_variable(make, rows):
 
 
 def test_one_cause_is_one_warning():
-    body, _ = _read_in_a_loop()
+    body, _ = made(_read_in_a_loop)
     with pytest.warns(tf_pfor.FallbackWarning) as found:
         tf_pfor.vectorized_map(body, ROWS)
     assert len(found) == 1
@@ -366,49 +329,40 @@ def _sorted(x, shape=(None,)):
     return made if shape is None else tf.ensure_shape(made, shape)
 
 
-def _beside_a_python_function():
-    return lambda x: (tf.reduce_sum(_sorted(x)), _ranks(x)), []
+@starts()
+def _beside_a_python_function(x):
+    return tf.reduce_sum(_sorted(x)), _ranks(x)
 
 
-def _read_by_a_python_function():
-    return lambda x: _sorted(tf.cast(_ranks(x), tf.float32)) + x, []
+@starts()
+def _read_by_a_python_function(x):
+    return _sorted(tf.cast(_ranks(x), tf.float32)) + x
 
 
-def _python_function_of_unknown_rank():
-    return lambda x: tf.reduce_sum(_sorted(x, None) * tf.cast(_ranks(x), tf.float32)), []
+@starts()
+def _python_function_of_unknown_rank(x):
+    return tf.reduce_sum(_sorted(x, None) * tf.cast(_ranks(x), tf.float32))
 
 
-def _python_function_into_an_update():
-    v = var([0.0, 0.0])
-
-    def body(x):
-        made = tf.numpy_function(lambda a: np.float32([a.sum(), a.size]), [x], tf.float32)
-        v.assign(0.5 * v + made)
-        return x * v[0]
-
-    return body, [v]
+@starts([0.0, 0.0])
+def _python_function_into_an_update(v, x):
+    made = tf.numpy_function(lambda a: np.float32([a.sum(), a.size]), [x], tf.float32)
+    v.assign(0.5 * v + made)
+    return x * v[0]
 
 
-def _beside_a_scatter():
-    v = tf.Variable([0, 0, 0, 0])
-
-    def body(x):
-        ranks = _ranks(x)
-        v.scatter_add(tf.IndexedSlices(ranks, ranks))
-        return ranks
-
-    return body, [v]
+@starts([0, 0, 0, 0])
+def _beside_a_scatter(v, x):
+    ranks = _ranks(x)
+    v.scatter_add(tf.IndexedSlices(ranks, ranks))
+    return ranks
 
 
-def _assigned():
-    v = var([0.0, 0.0])
-
-    def body(x):
-        before, ranks = x * v[0], tf.cast(_ranks(x), tf.float32)
-        v.assign(tf.concat([v[1:] + tf.reduce_sum(ranks * before), ranks[-1:]], 0))
-        return before, ranks
-
-    return body, [v]
+@starts([0.0, 0.0])
+def _assigned(v, x):
+    before, ranks = x * v[0], tf.cast(_ranks(x), tf.float32)
+    v.assign(tf.concat([v[1:] + tf.reduce_sum(ranks * before), ranks[-1:]], 0))
+    return before, ranks
 
 
 @loops
@@ -442,19 +396,14 @@ def test_a_table_gets_what_an_op_without_a_rule_makes():
 
 
 @loops
+@case(_as_the_loop)
 @pytest.mark.parametrize("rows", [ROWS, DENSE], ids=["ragged", "dense"])
-def test_a_gradient_in_the_body_of_two_python_functions(rows):
+@starts()
+def test_a_gradient_in_the_body_of_two_python_functions(x):
     """Each asks for what its own last call has left: the gradient of a row follows its calls."""
-
-    def make():
-        def body(x):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = tf.py_function(lambda a: a * a, [x], tf.float32)
-                z = tf.py_function(lambda a: tf.reduce_sum(a**3), [tf.sin(y)], tf.float32)
-                loss = tf.ensure_shape(z, []) * tf.reduce_sum(x)
-            return loss, tape.gradient(loss, x) + x
-
-        return body, []
-
-    _as_the_loop(make, rows)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.py_function(lambda a: a * a, [x], tf.float32)
+        z = tf.py_function(lambda a: tf.reduce_sum(a**3), [tf.sin(y)], tf.float32)
+        loss = tf.ensure_shape(z, []) * tf.reduce_sum(x)
+    return loss, tape.gradient(loss, x) + x
