@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import compare_around, gradient_of, strict_map
+from tests.comparisons import compare_around, gradient_of, mapped, strict_map
 
 LENGTHS = [3, 1, 2, 4, 1]
 FLAT = tf.random.stateless_uniform([sum(LENGTHS), 4], [1, 2], -1.0, 1.0)

@@ -8,14 +8,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import assert_close, by_row, gradient_in_body, in_two_maps, mapped
+from tests.comparisons import (
+    assert_close,
+    by_row,
+    compare,
+    gradient_in_body,
+    in_two_maps,
+    mapped,
+    refuse,
+)
 
 RNG = np.random.default_rng(0)
 W = tf.constant(RNG.normal(size=[2, 2]))
 X = tf.constant(RNG.normal(size=[3, 1, 2]))
 K = tf.constant([1, 3, 2])
 SAME = tf.constant([2, 2, 2])
+COMPILED = {"jit_compile": True}
 
 
 def while_k(body, k, s, most=None):
@@ -75,8 +83,8 @@ def test_rows_that_leave_one_by_one():
 
 
 def test_refused_before_it_runs():
-    with pytest.raises(tf_pfor.NotVectorizableError, match="its shape, and while_strategy is 'ma"):
-        mapped(total(appended), SAME, X, while_strategy="mask")
+    match = "its shape, and while_strategy is 'ma"
+    refuse(total(appended), SAME, X, while_strategy="mask", match=match)
 
 
 def test_two_maps():
@@ -89,16 +97,11 @@ def test_two_maps():
 @pytest.mark.parametrize("k", [SAME, tf.constant(2)])
 @pytest.mark.parametrize("make", [total, gradient_in_body])
 def test_refused_under_jit_compile(make, k):
-    def one(i, x):
-        return make(lambda k, x: appended(k, x, most=4))(i if k.shape.rank else k, x)
-
-    run = tf.function(lambda: mapped(one, SAME, X), jit_compile=True, autograph=False)
-    with pytest.raises(tf_pfor.NotVectorizableError, match="its shape, under jit_compile"):
-        run()
+    one = lambda i, x: make(lambda k, x: appended(k, x, most=4))(i if k.shape.rank else k, x)
+    refuse(one, SAME, X, function=COMPILED, match="its shape, under jit_compile")
 
 
 def test_a_shape_that_stays_under_jit_compile():
     one = total(lambda k, x: still(k, x, most=4))
-    found = tf.function(lambda: mapped(one, K, X), jit_compile=True, autograph=False)()
-    np.testing.assert_allclose(found, mapped(one, K, X), rtol=1e-9)
-    np.testing.assert_allclose(in_two_maps(one, K[None], X[None])[0], found, rtol=1e-9)
+    compare(one, K, X, function=COMPILED)
+    compare(one, K[None], X[None], maps=2)
