@@ -27,9 +27,7 @@ def check(fn, *elems, rtol=1e-5, atol=1e-5, fallback=False):
             np.testing.assert_allclose(f, np.stack(column), rtol=rtol, atol=atol)
 
 
-# ---------------------------------------------------------------------------
-# Python in the body
-# ---------------------------------------------------------------------------
+# -- Python in the body ----------------------------------------------------------------------------
 
 
 def test_python_loops_and_conditions():
@@ -76,9 +74,7 @@ def test_functions_called_in_the_body():
     check(lambda x: inner(x) + compiled(x) + inner(x + 1.0), rows(4, 3))
 
 
-# ---------------------------------------------------------------------------
-# Closures
-# ---------------------------------------------------------------------------
+# -- Closures --------------------------------------------------------------------------------------
 
 
 def test_closures_over_tensors_and_variables():
@@ -182,9 +178,7 @@ def test_per_example_gradients_of_keras_models(name):
     check(fn, x, rtol=1e-4, atol=1e-4)
 
 
-# ---------------------------------------------------------------------------
-# Gradients in the body
-# ---------------------------------------------------------------------------
+# -- Gradients in the body -------------------------------------------------------------------------
 
 
 def test_a_tape_in_the_body():
@@ -227,9 +221,7 @@ def test_a_custom_gradient_differentiated_outside():
     )
 
 
-# ---------------------------------------------------------------------------
-# Gradients through the result
-# ---------------------------------------------------------------------------
+# -- Gradients through the result ------------------------------------------------------------------
 
 
 def _outer_gradients(mapper, x, c, v):
@@ -265,9 +257,7 @@ def test_gradients_through_pfor():
     np.testing.assert_allclose(tf.convert_to_tensor(tape.gradient(y, x)), expected, rtol=1e-5)
 
 
-# ---------------------------------------------------------------------------
-# Maps in maps
-# ---------------------------------------------------------------------------
+# -- Maps in maps ----------------------------------------------------------------------------------
 
 
 def test_a_map_in_a_map():

@@ -172,10 +172,7 @@ def test_an_outer_value_in_an_inner_map():
 
 @pytest.mark.parametrize("site", ["eager", "tf.function", "jit_compile"])
 def test_a_name_means_the_innermost_axis(site):
-    @tf.function
-    def shared(v):
-        return psum(v, "i")
-
+    shared = tf.function(lambda v: psum(v, "i"))
     inner = lambda v: (psum(v, "i"), shared(v), gradient_of(lambda: psum(v, "i") * v, v))
 
     def outer(row):

@@ -93,9 +93,7 @@ def test_table_of_errors(name, how):
     check(CALLS[how], *ERRORS[name])
 
 
-# ---------------------------------------------------------------------------
-# vectorized_map
-# ---------------------------------------------------------------------------
+# -- vectorized_map --------------------------------------------------------------------------------
 
 
 NO_ROWS = {
@@ -139,9 +137,7 @@ def test_not_callable(call, fn):
         check(call, run, tf_pfor.ArgumentTypeError, "must be a function", type(fn).__name__)
 
 
-# ---------------------------------------------------------------------------
-# pfor and for_loop
-# ---------------------------------------------------------------------------
+# -- pfor and for_loop -----------------------------------------------------------------------------
 
 LOOPS = [
     lambda iters, **k: tf_pfor.pfor(Untraced(), iters, **k),
@@ -176,10 +172,9 @@ def test_iters_that_are_no_integer(call, loop, iters, text):
 
 
 def test_negative_iters_at_run_time():
-    @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
-    def run(n):
-        return tf_pfor.pfor(lambda i: i, n)
-
+    run = tf.function(
+        lambda n: tf_pfor.pfor(lambda i: i, n), input_signature=[tf.TensorSpec([], tf.int32)]
+    )
     assert run(tf.constant(0)).shape == [0]
     with pytest.raises(tf.errors.InvalidArgumentError):
         run(tf.constant(-1))
@@ -192,9 +187,7 @@ def test_bad_parallel_iterations(call, loop, block):
     check(call, lambda: loop(3, parallel_iterations=block), WRONG, wanted, repr(block))
 
 
-# ---------------------------------------------------------------------------
-# What the body returns
-# ---------------------------------------------------------------------------
+# -- What the body returns -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -207,9 +200,7 @@ def test_body_returns_a_python_object(call, value, name):
     check(call, lambda: tf_pfor.pfor(lambda i: (i, value), 3), NO_TYPE, *texts)
 
 
-# ---------------------------------------------------------------------------
-# Ops without a converter
-# ---------------------------------------------------------------------------
+# -- Ops without a converter -----------------------------------------------------------------------
 
 
 _no_converter = lambda x: tf.raw_ops.UnicodeScript(input=tf.cast(x, tf.int32))
@@ -319,9 +310,7 @@ def test_the_traceback_is_short():
     assert caught.value.__cause__ is None
 
 
-# ---------------------------------------------------------------------------
-# Registration
-# ---------------------------------------------------------------------------
+# -- Registration ----------------------------------------------------------------------------------
 
 
 def test_duplicates_name_both_places():

@@ -39,11 +39,9 @@ def test_peak_of_a_graph():
         d = tf.reduce_sum(c)  # a is free: c and 4 bytes
         tf.cast(tf.fill([256], d), tf.float64)  # 1 KiB, then 2 KiB more
     assert memory.peak(graph, 1) == 3 * KIB
-
-    @tf.function
-    def loop(x):
-        return tf.while_loop(lambda y: y[0] < 9.0, lambda y: [tf.sin(y) + tf.cos(y)], [x])[0]
-
+    loop = tf.function(
+        lambda x: tf.while_loop(lambda y: y[0] < 9.0, lambda y: [tf.sin(y) + tf.cos(y)], [x])[0]
+    )
     outer = loop.get_concrete_function(tf.TensorSpec([256])).graph
     assert 3 * KIB <= memory.peak(outer, 1) <= 6 * KIB
 

@@ -132,14 +132,10 @@ def test_handles_that_differ_between_rows(form):
     assert [v.numpy()[0] for v in variables] == [0.0, 1.0, 2.0]
 
 
-# ---------------------------------------------------------------------------
-# vmap
-# ---------------------------------------------------------------------------
+# -- vmap ------------------------------------------------------------------------------------------
 
 
-# ---------------------------------------------------------------------------
-# A function that does not take what it gets
-# ---------------------------------------------------------------------------
+# -- A function that does not take what it gets ----------------------------------------------------
 
 
 @pytest.mark.parametrize("way", ["ragged", "sparse"])
@@ -170,9 +166,7 @@ def test_a_wrong_call_inside_of_the_body_is_the_users_own():
     assert not isinstance(caught.value, tf_pfor.PforError)
 
 
-# ---------------------------------------------------------------------------
-# Python that needs the value of a tensor
-# ---------------------------------------------------------------------------
+# -- Python that needs the value of a tensor -------------------------------------------------------
 
 NEED_VALUES = {
     "numpy": (lambda x: np.sin(x) + 1, "to NumPy", "tf.experimental.numpy"),
@@ -231,9 +225,7 @@ def test_an_error_of_shapes_lists_the_users_lines_only(where, way):
     assert os.path.dirname(tf_pfor.__file__) not in text, text
 
 
-# ---------------------------------------------------------------------------
-# When it runs
-# ---------------------------------------------------------------------------
+# -- When it runs ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -262,9 +254,7 @@ def test_a_size_is_not_checked():
     assert "Assert" not in {op.type for op in graph.get_operations()}
 
 
-# ---------------------------------------------------------------------------
-# RegisterPFor
-# ---------------------------------------------------------------------------
+# -- RegisterPFor ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -23,19 +23,11 @@ rows = lambda n=3: tf.random.stateless_normal([n, 4], [3, 4])
 loop = lambda fn, x: tf.stack([fn(r) for r in x])
 
 
-# ---------------------------------------------------------------------------
-# Calls
-# ---------------------------------------------------------------------------
+# -- Calls -----------------------------------------------------------------------------------------
 
 
-@tf.function
-def scaled(x):
-    return tf.exp(x) * W
-
-
-@tf.function
-def pair(x):
-    return scaled(x), x * 2.0
+scaled = tf.function(lambda x: tf.exp(x) * W)
+pair = tf.function(lambda x: (scaled(x), x * 2.0))
 
 
 CALLS = {
@@ -88,9 +80,7 @@ def test_functions_of_version_1():
     )
 
 
-# ---------------------------------------------------------------------------
-# Custom gradients
-# ---------------------------------------------------------------------------
+# -- Custom gradients ------------------------------------------------------------------------------
 
 
 @tf.custom_gradient
@@ -140,11 +130,7 @@ BODIES = {
     "in a function": lambda r, c: in_function(r) * c,
     "inside": lambda r, c: inside(r, c),
 }
-
-
-@tf.function
-def in_function(x):
-    return two(x, W)[0]
+in_function = tf.function(lambda x: two(x, W)[0])
 
 
 inside = lambda r, c: gradient_of(lambda: tf.reduce_sum(clipped(r) * c + tf.nn.silu(r) ** 2), r)

@@ -157,11 +157,7 @@ def test_static_shapes_of_sides():
 
     f = lambda p, x: tf.cond(p, lambda: tf.linalg.inv(x), lambda: tf.exp(x))
     p, x = np.array([True, False, True]), _x(3, 2, 2)
-
-    @tf.function
-    def go(p, x):
-        return vectorized(f, (p, x))
-
+    go = tf.function(lambda p, x: vectorized(f, (p, x)))
     graph = go.get_concrete_function(p, x).graph
     shapes = [o.shape for op in graph.get_operations() for o in op.outputs if o.shape.rank == 3]
     assert [None, 2, 2] in [shape.as_list() for shape in shapes]

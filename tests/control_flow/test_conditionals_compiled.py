@@ -76,13 +76,9 @@ def loop_in_a_branch(x, k):
 
 
 PROGRAMS = [
-    for_all_rows,
-    switched_for_all_rows,
-    by_row_in_one_loop,
-    by_row_in_a_loop_by_row,
-    stops_and_skips,
-    loop_in_a_branch,
-]
+    for_all_rows, switched_for_all_rows, by_row_in_one_loop, by_row_in_a_loop_by_row,
+    stops_and_skips, loop_in_a_branch,
+]  # fmt: skip
 expected = lambda f: value_and_gradient(lambda: by_row(f, X, K), X)
 
 

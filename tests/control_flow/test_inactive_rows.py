@@ -277,9 +277,7 @@ def test_bodies_whose_gradients_are_finite_for_finite_inputs(body):
     assert is_smooth(graph) is expected
 
 
-# ---------------------------------------------------------------------------
-# Reads of one place, which only the rows that have it do
-# ---------------------------------------------------------------------------
+# -- Reads of one place, which only the rows that have it do ---------------------------------------
 
 
 def _last(i):

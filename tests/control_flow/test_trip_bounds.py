@@ -141,10 +141,7 @@ def test_a_gradient_that_somebody_else_took():
             x = x * 1.5 - tf.sin(x)
         return x
 
-    @tf.function
-    def gradient(k, x):
-        return gradient_of(lambda: helper(x, k), x)
-
+    gradient = tf.function(lambda k, x: gradient_of(lambda: helper(x, k), x))
     k, x = tf.constant(LEN), tf.constant(X)
     gradient(k[0], x[0])
     run = tf.function(

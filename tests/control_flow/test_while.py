@@ -87,10 +87,9 @@ def test_gradient_under_jit_compile():
         )[1]
 
     def grad(run, jit):
-        @tf.function(jit_compile=jit)
-        def go(k, x):
-            return gradient_of(lambda: tf.reduce_sum(run((k, x))[0] ** 2), x)
-
+        go = tf.function(
+            lambda k, x: gradient_of(lambda: tf.reduce_sum(run((k, x))[0] ** 2), x), jit_compile=jit
+        )
         return go(tf.constant(LEN), tf.constant(X)).numpy()
 
     found = grad(lambda a: vectorized(f, a), True)

@@ -36,10 +36,7 @@ _X = tf.constant([0.3, -0.7, 1.1], tf.float64)
 @pytest.mark.parametrize("block", [None, 1, 3, 4, 9])
 @pytest.mark.parametrize("use_pfor", [True, False])
 def test_jacobian(block, use_pfor):
-    @tf.function
-    def f(x):
-        return jacobians.jacobian(_mlp(x), x, use_pfor, block)
-
+    f = tf.function(lambda x: jacobians.jacobian(_mlp(x), x, use_pfor, block))
     close(f(_X), _numerical(_mlp, _X))
 
 
@@ -55,10 +52,9 @@ def test_jacobian_of_nests_and_unconnected():
 
 
 def test_jacobian_of_a_scalar_and_of_nothing():
-    @tf.function
-    def f(x):
-        return jacobians.jacobian(tf.reduce_sum(x**2), x), jacobians.jacobian(x[:0], x)
-
+    f = tf.function(
+        lambda x: (jacobians.jacobian(tf.reduce_sum(x**2), x), jacobians.jacobian(x[:0], x))
+    )
     scalar, empty = f(tf.constant([1.0, 2.0]))
     close(scalar, [2, 4])
     assert empty.shape == [0, 2]
@@ -89,10 +85,7 @@ def test_batch_jacobian():
 
 
 def test_jacobian_of_jacobian():
-    @tf.function
-    def f(x):
-        return jacobians.jacobian(jacobians.jacobian(_mlp(x), x), x)
-
+    f = tf.function(lambda x: jacobians.jacobian(jacobians.jacobian(_mlp(x), x), x))
     close(f(_X), functional.hessian(_mlp)(_X))
 
 

@@ -65,10 +65,7 @@ def numerical(gradient, x, step=1e-6):
 
 
 def gradient_at(model):
-    @tf.function
-    def gradient(x):
-        return gradient_of(lambda: total(model)(x), x)
-
+    gradient = tf.function(lambda x: gradient_of(lambda: total(model)(x), x))
     return lambda x: gradient(tf.constant(x)).numpy()
 
 

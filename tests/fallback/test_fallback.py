@@ -194,9 +194,7 @@ def test_an_op_inside_a_loop_can_be_asked_for_by_a_gradient():
     np.testing.assert_allclose(found, derivative(lambda x: loop(odd, x), x), 1e-5)
 
 
-# ---------------------------------------------------------------------------
-# Effects
-# ---------------------------------------------------------------------------
+# -- Effects ---------------------------------------------------------------------------------------
 
 
 def in_order(fn, x, **options):
@@ -395,9 +393,7 @@ def looped_map(fn, elems):
         return tf_pfor.vectorized_map(fn, elems)
 
 
-# ---------------------------------------------------------------------------
-# Gradient functions of loops over rows
-# ---------------------------------------------------------------------------
+# -- Gradient functions of loops over rows ---------------------------------------------------------
 
 
 slope_of = lambda mapped, x: gradient_of(lambda: tf.reduce_sum(mapped(x) ** 2), x)

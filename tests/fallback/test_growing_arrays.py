@@ -122,11 +122,9 @@ def test_gradients_in_the_body_without_a_loop(name):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_tape_outside(name):
     fn = of_states(name)
-
-    @tf.function(autograph=False)
-    def of_all(x):
-        return gradient_of(lambda: tf.reduce_sum(mapped(fn, x, STEPS) ** 2), x)
-
+    of_all = tf.function(
+        lambda x: gradient_of(lambda: tf.reduce_sum(mapped(fn, x, STEPS) ** 2), x), autograph=False
+    )
     assert_same(of_all(X), by_row(gradient(fn), X, STEPS))
 
 

@@ -153,9 +153,7 @@ def test_in_threads():
         np.testing.assert_allclose(found, one_by_one(one, *given), rtol=1e-12)
 
 
-# ---------------------------------------------------------------------------
-# Doubly ragged rows
-# ---------------------------------------------------------------------------
+# -- Doubly ragged rows ----------------------------------------------------------------------------
 
 WAVES = tf.RaggedTensor.from_nested_row_lengths(
     tf.random.stateless_normal([36], [1, 2]), [[2, 0, 3, 1], [3, 5, 9, 6, 1, 12]]

@@ -13,11 +13,7 @@ TABLE = tf.Variable(np.arange(10, dtype=np.float32).reshape(5, 2))
 
 pytestmark = pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
 _positive = lambda x: tf.boolean_mask(x, x > 0)
-
-
-@tf.function
-def _positive_function(x):
-    return tf.boolean_mask(x, x > 0)
+_positive_function = tf.function(lambda x: tf.boolean_mask(x, x > 0))
 
 
 def _centered(x, _):
@@ -148,9 +144,7 @@ def test_jit_compile():
     np.testing.assert_allclose(run(X), np.maximum(X, 0).sum(1), 1e-5)
 
 
-# ---------------------------------------------------------------------------
-# Ragged elements
-# ---------------------------------------------------------------------------
+# -- Ragged elements -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [(), (2,)], ids=["scalars", "vectors"])
@@ -177,9 +171,7 @@ def test_ragged_elements(shape, lengths):
         np.testing.assert_allclose(found, slopes, 1e-4, 1e-6)
 
 
-# ---------------------------------------------------------------------------
-# Results, effects, errors
-# ---------------------------------------------------------------------------
+# -- Results, effects, errors ----------------------------------------------------------------------
 
 
 def test_results_of_one_shape_after_all():

@@ -365,9 +365,7 @@ def test_wrong_use(make, message):
         make()
 
 
-# ---------------------------------------------------------------------------
-# Elements one by one, as Beam has them
-# ---------------------------------------------------------------------------
+# -- Elements one by one, as Beam has them ---------------------------------------------------------
 
 
 of_elements = lambda fn, spec=None, binary=False: ElementsFunction(fn, spec, {}, binary=binary)

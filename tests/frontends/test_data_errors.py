@@ -214,11 +214,7 @@ def test_datasets_stay_what_they_are(tmp_path):
     tf.train.Checkpoint(it=other).read(path)
     assert next(other).numpy().tolist() == [6.0]
     assert isinstance(iterator, tf.data.Iterator)
-
-    @tf.function
-    def total(it):
-        return tf.reduce_sum(next(it))
-
+    total = tf.function(lambda it: tf.reduce_sum(next(it)))
     assert total(iter(ds)) == 6.0
     assert sum(float(tf.reduce_sum(x)) for x in ds.unbatch().batch(3)) == 12.0
 

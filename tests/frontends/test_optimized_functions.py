@@ -11,10 +11,7 @@ from tf_pfor._tf import _loops
 
 
 def test_called_functions():
-    @tf.function
-    def inner(xs):
-        return tf.map_fn(tf.nn.softmax, xs)
-
+    inner = tf.function(lambda xs: tf.map_fn(tf.nn.softmax, xs))
     before = inner(tf.constant(XS))
     fast = tf_pfor.optimize(lambda xs: inner(xs) * 2.0)
     np.testing.assert_allclose(fast(tf.constant(XS)), before * 2.0, rtol=1e-6)
@@ -25,9 +22,7 @@ def test_called_functions():
 
 
 def test_what_tensorflow_vectorizes_itself():
-    @tf.function
-    def inner(xs):
-        return tf.vectorized_map(tf.nn.softmax, xs)
+    inner = tf.function(lambda xs: tf.vectorized_map(tf.nn.softmax, xs))
 
     def fn(xs):
         with tf.GradientTape() as tape:

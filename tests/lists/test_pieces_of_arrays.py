@@ -64,11 +64,7 @@ def test_pieces_of_other_lengths(name, x):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_tape_around(name):
     fn = PROGRAMS[name]
-
-    @tf.function
-    def around(x):
-        return gradient_of(lambda: tf.reduce_sum(mapped(fn)(x) ** 2), x)
-
+    around = tf.function(lambda x: gradient_of(lambda: tf.reduce_sum(mapped(fn)(x) ** 2), x))
     np.testing.assert_allclose(around(X), by_row(gradient(fn), X), rtol=1e-12)
 
 

@@ -145,10 +145,7 @@ _call = lambda walker, op: Call(op, {}, walker)
 def op_types(body, *args):
     """The op types of the vectorized graph that its results need."""
 
-    @tf.function(autograph=False)
-    def run(*given):
-        return mapped(body, *given)
-
+    run = tf.function(lambda *given: mapped(body, *given), autograph=False)
     needed = needed_ops(run.get_concrete_function(*args).outputs)
     return sorted(op.type for op in needed if op.type.startswith(("TensorList", "Empty")))
 

@@ -188,19 +188,14 @@ def test_a_case_is_emitted():
     assert counts(found.lines)["BatchMatMulV2"] == 1
 
 
-# ---------------------------------------------------------------------------
-# Emission
-# ---------------------------------------------------------------------------
+# -- Emission --------------------------------------------------------------------------------------
 
 SHARES = {"sample:": 37, "cell:": 179}  # one in so many
 PROGRAMS = (
-    "bubble_sort, values",
-    "beam_search, values",
-    "keras_cell_in_a_loop, tape around",
-    "keras_convolutional_lstm, two maps",
-    "keras_lstm_with_a_mask, compiled",
+    "bubble_sort, values", "beam_search, values", "keras_cell_in_a_loop, tape around",
+    "keras_convolutional_lstm, two maps", "keras_lstm_with_a_mask, compiled",
     "stack_machine, values",
-)
+)  # fmt: skip
 
 
 def names():

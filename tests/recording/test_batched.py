@@ -303,11 +303,9 @@ def test_strings_and_tables():
 def test_in_a_function(unit):
     model = Model(UNITS[unit])
     batch = tf_pfor.batched(model.loss)
-
-    @tf.function
-    def step(scale):
-        return value_and_gradient(lambda: batch(TREES) * scale, model.variables)
-
+    step = tf.function(
+        lambda scale: value_and_gradient(lambda: batch(TREES) * scale, model.variables)
+    )
     y, gradients = step(tf.constant(2.0))
     with tf.GradientTape() as tape:
         expected = one_by_one(model.loss, TREES) * 2.0
@@ -337,9 +335,7 @@ def test_training_lowers_the_loss():
     assert losses == sorted(losses, reverse=True)
 
 
-# ---------------------------------------------------------------------------
-# What is refused
-# ---------------------------------------------------------------------------
+# -- What is refused -------------------------------------------------------------------------------
 
 
 def test_writes_are_refused():
@@ -582,9 +578,7 @@ def test_threads_do_not_see_each_other():
     assert_close(results[2], expected[0])
 
 
-# ---------------------------------------------------------------------------
-# Random programs
-# ---------------------------------------------------------------------------
+# -- Random programs -------------------------------------------------------------------------------
 
 
 def random_tree(rng, size):

@@ -83,9 +83,7 @@ def lstm(weights, name, inputs):
 nothing = lambda: (tf.zeros([SIZE]), tf.zeros([SIZE]))
 
 
-# ---------------------------------------------------------------------------
-# A tagger: LSTMs over the letters of rare words, and over words in both directions
-# ---------------------------------------------------------------------------
+# -- A tagger: LSTMs over the letters of rare words, and over words in both directions -------------
 
 
 def tagger():
@@ -134,9 +132,7 @@ def test_the_loss_of_a_tagger():
     assert_as_one_by_one(loss, tagged, weights)
 
 
-# ---------------------------------------------------------------------------
-# A parser: a stack and a queue; actions are given, or chosen by their scores
-# ---------------------------------------------------------------------------
+# -- A parser: a stack and a queue; actions are given, or chosen by their scores -------------------
 
 SHIFT, LEFT, RIGHT = range(3)
 
@@ -223,9 +219,7 @@ def test_a_parser_that_chooses_its_actions():
     assert actions.to_list() == [parser.best(s)[2].numpy().tolist() for s in sentences]
 
 
-# ---------------------------------------------------------------------------
-# A convolution over trees, of random depth
-# ---------------------------------------------------------------------------
+# -- A convolution over trees, of random depth -----------------------------------------------------
 
 
 def test_a_convolution_over_trees_of_random_depth():
@@ -262,9 +256,7 @@ def test_a_convolution_over_trees_of_random_depth():
     assert_as_one_by_one(convolved, examples, weights)
 
 
-# ---------------------------------------------------------------------------
-# A search that stops early, by value
-# ---------------------------------------------------------------------------
+# -- A search that stops early, by value -----------------------------------------------------------
 
 END, LONGEST = 0, 6
 
@@ -324,9 +316,7 @@ def test_layers_that_are_left_early_where_the_answer_is_sure():
     assert_as_one_by_one(lambda x: answer(x)[0], rows, weights)
 
 
-# ---------------------------------------------------------------------------
-# A Tree-LSTM (Tai, Socher and Manning, 2015), trained
-# ---------------------------------------------------------------------------
+# -- A Tree-LSTM (Tai, Socher and Manning, 2015), trained ------------------------------------------
 
 
 class TreeLSTM:

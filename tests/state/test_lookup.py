@@ -43,10 +43,7 @@ def _contents(table):
 def _mapped(body, *elems):
     """Without a loop, in a function."""
 
-    @tf.function
-    def run(*elems):
-        return strict_map(lambda given: body(*given), elems)
-
+    run = tf.function(lambda *elems: strict_map(lambda given: body(*given), elems))
     graph = run.get_concrete_function(*elems).graph
     assert not [op for op in graph.get_operations() if op.type in LOOPS]
     return run(*elems)

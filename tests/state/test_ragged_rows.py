@@ -35,9 +35,7 @@ def as_lists(found):
     return found.to_list() if isinstance(found, tf.RaggedTensor) else found.numpy().tolist()
 
 
-# ---------------------------------------------------------------------------
-# Python functions
-# ---------------------------------------------------------------------------
+# -- Python functions ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("function", [tf.py_function, tf.numpy_function])
@@ -98,9 +96,7 @@ def test_a_python_function_in_an_input_pipeline():
     np.testing.assert_allclose(got, [[3, 2], [3, 1], [0, 0], [18, 3]])
 
 
-# ---------------------------------------------------------------------------
-# Asserts and prints
-# ---------------------------------------------------------------------------
+# -- Asserts and prints ----------------------------------------------------------------------------
 
 
 def test_an_assert_of_rows(mapped):
@@ -122,9 +118,7 @@ def test_a_print_of_rows_shows_each_row(capfd):
     assert "[[1.000000, 2.000000], [3.000000], [], [5.000000" in capfd.readouterr().err
 
 
-# ---------------------------------------------------------------------------
-# Variables
-# ---------------------------------------------------------------------------
+# -- Variables -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("change", ["scatter_add", "scatter_sub", "scatter_max", "scatter_min"])
@@ -169,9 +163,7 @@ def test_a_scatter_of_rows_without_elements_or_without_rows():
     np.testing.assert_allclose(v, [1, 1, 1, 1])
 
 
-# ---------------------------------------------------------------------------
-# Random numbers
-# ---------------------------------------------------------------------------
+# -- Random numbers --------------------------------------------------------------------------------
 
 
 def test_a_generator_draws_as_many_as_the_row_has(mapped):
@@ -201,9 +193,7 @@ def test_a_row_is_shuffled_by_its_seed(mapped):
     assert found.to_list() == [body(r).numpy().tolist() for r in rows_of(ROWS)]
 
 
-# ---------------------------------------------------------------------------
-# State in maps over variable-length rows
-# ---------------------------------------------------------------------------
+# -- State in maps over variable-length rows -------------------------------------------------------
 
 
 def test_an_inner_map_over_a_row_draws_as_loops_do():

@@ -9,9 +9,7 @@ from tests.state.maps import X, check_as_the_loop, mapped, refused, var  # noqa:
 from tf_pfor import NotVectorizableError
 from tf_pfor.core.errors import UnsupportedStateError
 
-# ---------------------------------------------------------------------------
-# Sums of updates
-# ---------------------------------------------------------------------------
+# -- Sums of updates -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64, tf.half, tf.bfloat16, tf.int32, tf.int8,
@@ -76,9 +74,7 @@ def test_no_iterations_no_update(mapped):
     assert w.numpy().tolist() == u.numpy().tolist() == [1.0, 1.0]
 
 
-# ---------------------------------------------------------------------------
-# Assignments
-# ---------------------------------------------------------------------------
+# -- Assignments -----------------------------------------------------------------------------------
 
 
 def test_assigning_an_invariant_value(mapped):
@@ -109,9 +105,7 @@ def test_with_the_fallback_on_it_is_an_error_as_well():
         tf_pfor.vectorized_map(lambda x: v.assign(x), X)
 
 
-# ---------------------------------------------------------------------------
-# Read-modify-writes: what a loop does
-# ---------------------------------------------------------------------------
+# -- Read-modify-writes: what a loop does ----------------------------------------------------------
 
 W = tf.constant([[2.0, 0.5], [-1.0, 3.0]])
 
@@ -301,9 +295,7 @@ def test_the_same_variable_as_two_arguments():
     assert v.numpy() == w.numpy()
 
 
-# ---------------------------------------------------------------------------
-# Order
-# ---------------------------------------------------------------------------
+# -- Order -----------------------------------------------------------------------------------------
 
 
 def test_explicit_control_dependencies(mapped):

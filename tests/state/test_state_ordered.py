@@ -36,9 +36,7 @@ def _as_the_loop(make, rows=X, rtol=1e-5):
 _value = lambda v: np.asarray(tf.convert_to_tensor(v))
 
 
-# ---------------------------------------------------------------------------
-# Optimizers
-# ---------------------------------------------------------------------------
+# -- Optimizers ------------------------------------------------------------------------------------
 
 OPTIMIZERS = {
     "Adadelta": {}, "Adafactor": {}, "Adagrad": {}, "Adam": {"amsgrad": True}, "AdamW": {},
@@ -116,9 +114,7 @@ def test_a_training_step_in_a_function_with_dropout():
     return step, [*model.variables, *optimizer.variables]
 
 
-# ---------------------------------------------------------------------------
-# Reads and updates in other places
-# ---------------------------------------------------------------------------
+# -- Reads and updates in other places -------------------------------------------------------------
 
 
 def _old_version(v, x):
@@ -298,9 +294,7 @@ def test_gradients_through_a_loop_in_order_do_not_update_again():
     np.testing.assert_allclose(gradient, expected)
 
 
-# ---------------------------------------------------------------------------
-# Generators
-# ---------------------------------------------------------------------------
+# -- Generators ------------------------------------------------------------------------------------
 
 
 def _in_two_calls(g, x):

@@ -28,9 +28,7 @@ def _as_the_loop(make, rows=ROWS, **options):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
 
 
-# ---------------------------------------------------------------------------
-# Read-modify-writes: no fallback
-# ---------------------------------------------------------------------------
+# -- Read-modify-writes: no fallback ---------------------------------------------------------------
 
 
 @starts(0.5)
@@ -122,11 +120,7 @@ def test_a_value_made_of_the_variable_and_of_a_dense_row(name):
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_an_unknown_number_of_rows(name, n):
     (mine, state), (theirs, want) = made(UPDATES[name]), made(UPDATES[name])
-
-    @tf.function(input_signature=[of_unknown_n(ROWS)])
-    def run(rows):
-        return strict_map(mine, rows)
-
+    run = tf.function(lambda rows: strict_map(mine, rows), input_signature=[of_unknown_n(ROWS)])
     found = tf.nest.flatten(run(ROWS[:n]))[0]
     assert found.shape[0] == n
     one = tf.function(theirs, reduce_retracing=True)
@@ -186,17 +180,14 @@ def test_rows_under_xla_are_refused_with_the_name_of_the_variable():
         x, k = row
         v.assign(0.5 * v + tf.reduce_sum(x[:k] * v))
 
-    @tf.function(jit_compile=True)
-    def run():
-        return tf_pfor.vectorized_map(body, (DENSE, tf.constant([1, 2, 1])))
-
+    run = tf.function(
+        lambda: tf_pfor.vectorized_map(body, (DENSE, tf.constant([1, 2, 1]))), jit_compile=True
+    )
     with pytest.raises(tf_pfor.NotVectorizableError, match="'average:0' is made of its own and of"):
         run()
 
 
-# ---------------------------------------------------------------------------
-# A loop of the body, and functions, that read the variable: in order
-# ---------------------------------------------------------------------------
+# -- A loop of the body, and functions, that read the variable: in order ---------------------------
 
 
 @starts(1.0)
@@ -308,9 +299,7 @@ def test_a_function_that_counts_and_returns_what_python_makes():
     assert (calls, count.numpy()) == (ROWS.to_list(), 3.0)
 
 
-# ---------------------------------------------------------------------------
-# An op without a rule for rows of different shapes, and effects
-# ---------------------------------------------------------------------------
+# -- An op without a rule for rows of different shapes, and effects --------------------------------
 
 
 def _there_and_back(x):
