@@ -1,11 +1,8 @@
 """A function of a row: mapped, in a Python loop over the rows, with gradients; and comparisons."""
 
 import concurrent.futures
-import functools
-import inspect
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import tf_pfor
@@ -225,49 +222,6 @@ def compare(one, *args, maps=1, rtol=1e-9, atol=1e-12, function=None, **options)
         assert all(t.shape[:maps] == args[0].shape[:maps] for t in tf.nest.flatten(found))
     else:
         assert_close(found, by_row(one, *args, maps=maps), rtol, atol)
-
-
-def refuse(one, *args, match, error=tf_pfor.NotVectorizableError, function=None, **options):
-    """A map of ``one`` raises an error; ``function`` has options of a tf.function around it."""
-    run = lambda *rows: mapped(one, *rows, **options)  # noqa: E731
-    with pytest.raises(error, match=match):
-        (run if function is None else tf.function(run, autograph=False, **function))(*args)
-
-
-def warn(one, *args, match, by=None, **options):
-    """A map of ``one`` warns of a loop over rows; its values are those of one row after another."""
-    with pytest.warns(tf_pfor.FallbackWarning, match=match):
-        (by or compare)(one, *args, fallback="loop", **options)
-
-
-def case(check, *args, **options):
-    """Makes a test of the function of a row below: ``check(function, *args, **options)``.
-
-    The test has its name and its marks. Parameters of the test come before the row if the function
-    has them. The others are options of ``check``.
-    """
-
-    def test_of(f):
-        marks = [m for m in getattr(f, "pytestmark", []) if m.name == "parametrize"]
-        names = [p for m in marks for p in _names(m.args[0])]
-        first = [p for p in inspect.signature(f).parameters if p in names]
-
-        def test(**given):
-            of_row = [given.pop(p) for p in first]
-            one = (lambda *row: f(*of_row, *row)) if of_row else f
-            check(one, *args, **options, **given)
-
-        functools.update_wrapper(test, f)
-        del test.__wrapped__
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        test.__signature__ = inspect.Signature([inspect.Parameter(p, kind) for p in names])
-        return test
-
-    return test_of
-
-
-def _names(of_marks):
-    return of_marks.replace(",", " ").split() if isinstance(of_marks, str) else of_marks
 
 
 def in_threads(work, numbers):

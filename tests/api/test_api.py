@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import in_threads
 
 Point = collections.namedtuple("Point", "x y")
@@ -47,8 +48,7 @@ def test_iters_in_every_form(call, iters):
     assert found.numpy().tolist() == [1, 3, 5, 7]
 
 
-@pytest.mark.parametrize("n", [0, 1, 5])
-@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
+@grid(dtype=[tf.int32, tf.int64], n=[0, 1, 5])
 def test_iters_known_only_at_run_time(n, dtype):
     table = tf.constant(rows(5, 3))
 
@@ -124,8 +124,7 @@ def test_the_body_is_traced_once():
         assert len(calls) == 1
 
 
-@pytest.mark.parametrize("block", [1, 2, 3, 4, 5, 7])
-@pytest.mark.parametrize("n", [0, 1, 4, 5])
+@grid(n=[0, 1, 4, 5], block=[1, 2, 3, 4, 5, 7])
 def test_blocks(call, n, block):
     table = tf.constant(rows(5, 2))
     body = lambda i: (tf.gather(table, i) + 1.0, i, tf.constant(7))

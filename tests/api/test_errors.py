@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 
 X = np.ones([3, 2], np.float32)
 
@@ -87,8 +88,7 @@ ERRORS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("how", CALLS)
-@pytest.mark.parametrize("name", ERRORS)
+@grid(name=ERRORS, how=CALLS)
 def test_table_of_errors(name, how):
     check(CALLS[how], *ERRORS[name])
 
@@ -104,8 +104,7 @@ NO_ROWS = {
 }
 
 
-@pytest.mark.parametrize("kind", NO_ROWS)
-@pytest.mark.parametrize("way", ["vectorized_map", "vmap", "explain"])
+@grid(way=["vectorized_map", "vmap", "explain"], kind=NO_ROWS)
 def test_what_is_iterated_in_python_has_no_rows(call, kind, way):
     given, *texts = NO_ROWS[kind]
     ways = {

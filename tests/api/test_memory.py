@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import close
 from tf_pfor import vmap
 from tf_pfor.core.errors import ArgumentError, NotVectorizableError
@@ -169,8 +170,7 @@ def test_shared_outputs_in_blocks(chunk):
         vmap(lambda x: x * 2, out_axes=None, chunk_size=chunk)(x)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("chunk", [1, 2, 3, 5])
+@grid(chunk=[1, 2, 3, 5], jit_compile=[False, True])
 def test_one_draw_for_all_blocks(chunk, jit_compile):
     def fn(x, scale):
         noise = tf.random.normal([3]) * tf.random.uniform([], scale, 2.0)

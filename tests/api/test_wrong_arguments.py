@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.api.test_errors import CALLS, Untraced, call, check  # noqa: F401  (a fixture)
+from tests.cases import grid
 from tests.devices import of_cpus
 from tf_pfor.core.errors import UnsupportedStateError
 
@@ -62,8 +63,7 @@ ERRORS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("how", CALLS)
-@pytest.mark.parametrize("name", ERRORS)
+@grid(name=ERRORS, how=CALLS)
 def test_table_of_errors(name, how):
     check(CALLS[how], *ERRORS[name])
 
@@ -82,8 +82,7 @@ NO_TENSORS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", NO_TENSORS)
+@grid(kind=NO_TENSORS, way=WAYS)
 def test_what_is_no_tensor(way, kind):
     make, *texts = NO_TENSORS[kind]
     run, name = WAYS[way]
@@ -205,8 +204,7 @@ def test_a_tensor_as_a_bool_without_autograph():
     check(CALLS["eager"], lambda: tf_pfor.vectorized_map(body, X), NO_TYPE, *texts)
 
 
-@pytest.mark.parametrize("where", ["eager", "function"])
-@pytest.mark.parametrize("way", ["vectorized_map", "vmap", "pfor", "in a map"])
+@grid(way=["vectorized_map", "vmap", "pfor", "in a map"], where=["eager", "function"])
 def test_an_error_of_shapes_lists_the_users_lines_only(where, way):
     def body(x):
         return tf.matmul(x[None], tf.ones([5, 5]))  # the line

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.comparisons import case, compare, refuse
+from tests.cases import case, refuse
+from tests.comparisons import compare
 
 raw = tf.raw_ops
 HANDLE = np.zeros([0], np.int32)

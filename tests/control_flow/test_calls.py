@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import case, refuse
 from tests.comparisons import (
     assert_close,
-    case,
     compare,
     gradient_of,
     in_two_maps,
-    refuse,
     strict_map,
     two_orders,
 )

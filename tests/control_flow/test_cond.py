@@ -4,16 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.comparisons import (
-    case,
-    check,
-    gradient_of,
-    notes,
-    refuse,
-    row_of,
-    value_and_gradient,
-    vectorized,
-)
+from tests.cases import case, grid, refuse
+from tests.comparisons import check, gradient_of, notes, row_of, value_and_gradient, vectorized
 from tf_pfor import NotVectorizableError, vectorized_map
 
 _x = lambda *shape, seed=0: np.random.default_rng(seed).normal(size=shape).astype(np.float32)
@@ -172,8 +164,7 @@ def test_gradient_of_gathers_in_branches(k, i, x):
     return tf.convert_to_tensor(gradient_of(y, x))
 
 
-@pytest.mark.parametrize("n", [0, 1, 5])
-@pytest.mark.parametrize("jit", [False, True])
+@grid(jit=[False, True], n=[0, 1, 5])
 def test_unknown_number_of_rows(n, jit):
     """A side without rows gives zeros; where both sides have all rows, there are n of them."""
 

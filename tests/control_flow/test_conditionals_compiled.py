@@ -6,17 +6,10 @@ The number of rows is static or unknown, the tape around the map or in the body.
 import functools
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
-from tests.comparisons import (
-    assert_close,
-    by_row,
-    case,
-    compare,
-    mapped,
-    value_and_gradient,
-)
+from tests.cases import case, grid
+from tests.comparisons import assert_close, by_row, compare, mapped, value_and_gradient
 
 N = 5
 X = tf.constant(np.random.default_rng(0).normal(size=(N, 3)))
@@ -88,15 +81,13 @@ def compiled(run, is_known):
     return tf.function(run, jit_compile=True, input_signature=specs)(X, K)
 
 
-@pytest.mark.parametrize("is_known", [True, False])
-@pytest.mark.parametrize("f", PROGRAMS)
+@grid(f=PROGRAMS, is_known=[True, False])
 def test_a_tape_around_the_map(f, is_known):
     run = lambda x, k: value_and_gradient(lambda: mapped(f, x, k), x)
     assert_close(compiled(run, is_known), expected(f))
 
 
-@pytest.mark.parametrize("is_known", [True, False])
-@pytest.mark.parametrize("f", PROGRAMS[:-1])
+@grid(f=PROGRAMS[:-1], is_known=[True, False])
 def test_a_tape_in_the_body(f, is_known):
     run = lambda x, k: mapped(lambda *a: value_and_gradient(lambda: f(*a), a[0]), x, k)
     assert_close(compiled(run, is_known), expected(f))

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import gradient_of, strict_map
 
 RNG = np.random.default_rng(0)
@@ -85,8 +86,7 @@ def around(run, x):
 MODELS = [in_each_other, shared_inside, shared_around, shared_loops, shared_maps, shared_in_a_loop]
 
 
-@pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize("model", MODELS)
+@grid(model=MODELS, order=[1, 2])
 def test_gradients(model, order):
     x_spec, p_spec = tf.TensorSpec([None, 3], tf.float64), tf.TensorSpec([], tf.int32)
 

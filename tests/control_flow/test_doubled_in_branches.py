@@ -4,10 +4,10 @@ TensorFlow's optimizer ends such a branch where sizes are unknown: its results a
 """
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import gradient_of
 
 X = tf.constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0], [1.0, 1.0, 1.0]])
@@ -21,8 +21,7 @@ DOUBLED = {
 of_row = lambda double, k: lambda a: tf.cond(a[1] * k > 0, lambda: double(a[0]), lambda: a[0] * 5.0)
 
 
-@pytest.mark.parametrize("name", DOUBLED)
-@pytest.mark.parametrize("order", [1, 2])
+@grid(order=[1, 2], name=DOUBLED)
 def test_predicates_of_rows(name, order):
     double, factor = DOUBLED[name]
 
@@ -40,8 +39,7 @@ def test_predicates_of_rows(name, order):
     np.testing.assert_allclose(run(X, K), expected)
 
 
-@pytest.mark.parametrize("name", DOUBLED)
-@pytest.mark.parametrize("shared", [1.0, -1.0])
+@grid(shared=[1.0, -1.0], name=DOUBLED)
 def test_predicates_that_all_rows_share(name, shared):
     double, factor = DOUBLED[name]
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import compare_around, gradient_of, mapped, strict_map
 
 LENGTHS = [3, 1, 2, 4, 1]
@@ -125,8 +126,7 @@ def looped(name, rows=ROWS):
     return tf.concat([one(r) for r in rows], 0)
 
 
-@pytest.mark.parametrize("form", ["ragged", "cut", "chunks", "one row", "in a map", "unknown n"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@grid(name=PROGRAMS, form=["ragged", "cut", "chunks", "one row", "in a map", "unknown n"])
 def test_values(name, form):
     row, want = gradient(name), looped(name)
     run = lambda x: mapped(name, x)

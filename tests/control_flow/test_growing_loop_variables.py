@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.comparisons import (
-    assert_close,
-    by_row,
-    compare,
-    gradient_in_body,
-    in_two_maps,
-    mapped,
-    refuse,
-)
+from tests.cases import grid, refuse
+from tests.comparisons import assert_close, by_row, compare, gradient_in_body, in_two_maps, mapped
 
 RNG = np.random.default_rng(0)
 W = tf.constant(RNG.normal(size=[2, 2]))
@@ -57,8 +50,7 @@ def check(one, k, x=X, **options):
     assert_close(mapped(one, k, x, **options), by_row(one, k, x))
 
 
-@pytest.mark.parametrize("model", [appended, captured])
-@pytest.mark.parametrize("k", [SAME * 0, SAME, K])
+@grid(k=[SAME * 0, SAME, K], model=[appended, captured])
 def test_gradient_in_the_body(model, k):
     check(gradient_in_body(model), k, out_shapes="dense")
 
@@ -94,8 +86,7 @@ def test_two_maps():
     np.testing.assert_allclose(found, [mapped(model, SAME, X), mapped(model, K, -X)], rtol=1e-12)
 
 
-@pytest.mark.parametrize("k", [SAME, tf.constant(2)])
-@pytest.mark.parametrize("make", [total, gradient_in_body])
+@grid(make=[total, gradient_in_body], k=[SAME, tf.constant(2)])
 def test_refused_under_jit_compile(make, k):
     one = lambda i, x: make(lambda k, x: appended(k, x, most=4))(i if k.shape.rank else k, x)
     refuse(one, SAME, X, function=COMPILED, match="its shape, under jit_compile")

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import looped, strict_map, vectorized
 from tf_pfor.converters.analysis._safety import is_smooth
 
@@ -182,9 +183,7 @@ NUMBERS = [_newton, _roots_until_nothing_is_left, _divides_by_what_is_left, _tak
 SIZES = {"four": [0.5, 1.0, 2.0, 9.0], "one": [3.0], "none": []}
 
 
-@pytest.mark.parametrize("f", NUMBERS)
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("how", ["eagerly", "in a function", "of unknown length", "compiled"])
+@grid(how=["eagerly", "in a function", "of unknown length", "compiled"], size=SIZES, f=NUMBERS)
 def test_loops_of_a_few_numbers(f, size, how):
     """They are computed in all rows, one that goes on in place of those that have left."""
     x = tf.constant(SIZES[size], tf.float64)

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import (
     by_row,
     compare,
@@ -189,8 +190,7 @@ def test_gradient_in_the_body(model, nested_tapes, strategy):
     check(gradients(model, nested_tapes), while_strategy=strategy)
 
 
-@pytest.mark.parametrize("strategy", ["compact", "mask"])
-@pytest.mark.parametrize("model", [*BRANCHES, *SHARED])
+@grid(model=[*BRANCHES, *SHARED], strategy=["compact", "mask"])
 def test_branches_and_three_loops(model, strategy):
     check(gradients(model), while_strategy=strategy)
 

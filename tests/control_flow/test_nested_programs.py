@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import grid
 from tests.comparisons import assert_close, by_row, compare, gradient_of, mapped
 
 W = tf.Variable(np.random.default_rng(0).normal(size=[3, 3]) * 0.5)
@@ -164,8 +165,7 @@ def test_more_programs_in_two_maps(seed):
     check_two_maps(seed)
 
 
-@pytest.mark.parametrize("strategy", ["compact", "mask"])
-@pytest.mark.parametrize("seed", range(12))
+@grid(seed=range(12), strategy=["compact", "mask"])
 def test_more_programs(seed, strategy):
     check(seed, 2, strategy)
 

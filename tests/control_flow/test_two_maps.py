@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import assert_close, by_row, compare, gradient_of, gradients_in_body, mapped
 from tests.comparisons import in_two_maps as in_maps
 
@@ -212,8 +213,7 @@ def test_gradients(model):
     check(gradients(model), eagerly=model in LOOPS)
 
 
-@pytest.mark.parametrize("strategy", ["compact", "mask"])
-@pytest.mark.parametrize("model", LOOPS)
+@grid(model=LOOPS, strategy=["compact", "mask"])
 def test_strategies(model, strategy):
     check(gradients(model), eagerly=True, while_strategy=strategy)
 
@@ -336,8 +336,7 @@ def by_outer_number(k, v, e):
     return tf.switch_case(k % 3, [lambda: v * e, lambda: v[1:], lambda: tf.concat([v, v], 0)])
 
 
-@pytest.mark.parametrize("one", [by_outer_row, by_outer_number])
-@pytest.mark.parametrize("is_summed", [True, False])
+@grid(is_summed=[True, False], one=[by_outer_row, by_outer_number])
 def test_shapes_of_branches_that_the_outer_row_chooses(one, is_summed):
     which, rows = (SIGNS if one is by_outer_row else K[:, 1]), X[:, 0]
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 
 X = tf.constant([0.3, 0.5, -0.2, 0.7, 1.1], tf.float64)
 A = np.sin(np.arange(25.0)).reshape(5, 5)
@@ -41,8 +42,7 @@ def test_the_reference_agrees_with_finite_differences():
 
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")  # a list whose length is not known
 @of_jit
-@pytest.mark.parametrize("chunk", [1, 2, 3])
-@pytest.mark.parametrize("form", FORMS)
+@grid(form=FORMS, chunk=[1, 2, 3])
 def test_second_derivatives_of_a_loop(form, chunk, jit):
     """Blocks read lists of the loop from outside: XLA must be told how many items they hold."""
     close(compiled(form(loop, chunk_size=chunk), jit)(X), form(unrolled)(X))

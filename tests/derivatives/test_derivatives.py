@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import close, gradient_of
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.derivatives import functional, jacobians, per_example
@@ -33,8 +34,7 @@ _X = tf.constant([0.3, -0.7, 1.1], tf.float64)
 # -- of graph tensors ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", [None, 1, 3, 4, 9])
-@pytest.mark.parametrize("use_pfor", [True, False])
+@grid(use_pfor=[True, False], block=[None, 1, 3, 4, 9])
 def test_jacobian(block, use_pfor):
     f = tf.function(lambda x: jacobians.jacobian(_mlp(x), x, use_pfor, block))
     close(f(_X), _numerical(_mlp, _X))
@@ -136,8 +136,7 @@ def test_tape_batch_jacobian_agrees_with_tensorflow():
 # -- of functions ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("jac", [functional.jacrev, functional.jacfwd])
-@pytest.mark.parametrize("chunk", [None, 2])
+@grid(chunk=[None, 2], jac=[functional.jacrev, functional.jacfwd])
 def test_functional_jacobian(jac, chunk):
     close(jac(_mlp, chunk_size=chunk)(_X), _numerical(_mlp, _X))
 
@@ -220,8 +219,7 @@ def test_per_example(chunk):
     close(again, losses)
 
 
-@pytest.mark.parametrize("jit", [False, True])
-@pytest.mark.parametrize("is_known", [False, True])
+@grid(is_known=[False, True], jit=[False, True])
 def test_blocks_of_images(is_known, jit):
     """Unknown batch sizes, also those that the blocks divide, and none; XLA's static shapes."""
     model = tf.keras.Sequential(

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import gradient_of, strict_map
 from tf_pfor.core.errors import NotVectorizableError
 
@@ -112,14 +113,12 @@ QUICK = ["DM", "MD", "DMD", "MDD", "DMDD", "DMM", "MMD", "DMMD", "DMDM"]
 FAILS = {True: {"DMMDD", "MDDMD"}, None: {"DDDMM"}}
 
 
-@pytest.mark.parametrize("jit", [None, True])
-@pytest.mark.parametrize("word", QUICK)
+@grid(word=QUICK, jit=[None, True])
 def test_nests(word, jit):
     check(loop, word, jit)
 
 
-@pytest.mark.parametrize("jit", [None, True])
-@pytest.mark.parametrize("word", [w for w in WORDS if w not in QUICK])
+@grid(word=[w for w in WORDS if w not in QUICK], jit=[None, True])
 def test_longer_nests(word, jit):
     if word in FAILS[jit]:
         with pytest.raises((NotVectorizableError, tf.errors.InvalidArgumentError)):
@@ -141,8 +140,7 @@ def test_other_predicate():
     check(leaves_by_data, "DMMD", True)
 
 
-@pytest.mark.parametrize("word", ["DMDD", "DMMD", "DMDMD"])
-@pytest.mark.parametrize("f", [leaves_by_data, branches, descends])
+@grid(f=[leaves_by_data, branches, descends], word=["DMDD", "DMMD", "DMDMD"])
 def test_other_bodies(f, word):
     check(f, word, True)
 

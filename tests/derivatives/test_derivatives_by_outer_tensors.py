@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import gradient_of
 
 X = np.asarray([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
@@ -59,8 +60,7 @@ def recorded(way, unconnected):
         return MAPS[way](lambda loss: tape.gradient(loss**2, w, None, unconnected), losses)
 
 
-@pytest.mark.parametrize("unconnected", ["none", "zero"])
-@pytest.mark.parametrize("way", MAPS)
+@grid(way=MAPS, unconnected=["none", "zero"])
 def test_a_tape_that_records_around_the_map(way, unconnected):
     np.testing.assert_allclose(recorded(way, unconnected), EXPECTED)
 

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import assert_close, gradient_of, needed_ops
 
 RANDOM = np.random.default_rng(0)
@@ -70,8 +71,7 @@ def expected_of(loss, variables, batch, clip):
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["plain", "xla"])
-@pytest.mark.parametrize("chunk_size", [None, 3])
-@pytest.mark.parametrize("make", CASES)
+@grid(make=CASES, chunk_size=[None, 3])
 def test_norms_and_sums(make, chunk_size, jit):
     variables, loss, batch = make()
     norms, sums = expected_of(loss, variables, batch, 2.0)

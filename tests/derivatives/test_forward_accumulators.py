@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import gradient_of, strict_map
 
 X = tf.constant([[1.0, 2.0], [-1.0, 0.5], [0.3, -0.2]])
@@ -36,8 +37,7 @@ def derivative(mapped, fn):
 one_by_one = lambda fn, x: tf.stack([fn(row) for row in x])
 
 
-@pytest.mark.parametrize("how", MAPS)
-@pytest.mark.parametrize("body", BODIES)
+@grid(body=BODIES, how=MAPS)
 def test_values(body, how):
     run = tf.function(derivative(MAPS[how], BODIES[body]))
     np.testing.assert_allclose(run(X), derivative(one_by_one, BODIES[body])(X), 1e-4, 1e-5)
@@ -52,8 +52,7 @@ OF_ROWS = {
 }
 
 
-@pytest.mark.parametrize("body", OF_ROWS)
-@pytest.mark.parametrize("is_cut", [True, False])
+@grid(is_cut=[True, False], body=OF_ROWS)
 def test_variable_length_rows(body, is_cut):
     def total(fn, x):
         if is_cut:

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import close, gradient_of
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
@@ -234,8 +235,7 @@ def test_unknown_shapes(form, shape, chunk):
 
 
 @pytest.mark.filterwarnings("error::tf_pfor.FallbackWarning")
-@pytest.mark.parametrize("chunk", [2, 7])
-@pytest.mark.parametrize("form", [tf_pfor.jacrev, tf_pfor.hessian])
+@grid(form=[tf_pfor.jacrev, tf_pfor.hessian], chunk=[2, 7])
 def test_chunks_of_unknown_shapes_under_jit_compile(form, chunk):
     """Also more than there are; jacfwd of a jacrev reshapes to an unknown rank."""
 

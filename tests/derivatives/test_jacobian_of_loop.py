@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import assert_close, gradient_of, strict_map
 
 RNG = np.random.default_rng(0)
@@ -50,8 +51,7 @@ def slices(cell, trips, x):
     return [tf.stack(column) for column in zip(*rows)]
 
 
-@pytest.mark.parametrize("trips", [0, 1, 4])
-@pytest.mark.parametrize("cell", [as_read, computed, masked, by_trip])
+@grid(cell=[as_read, computed, masked, by_trip], trips=[0, 1, 4])
 def test_jacobian_and_its_gradient(cell, trips):
     @tf.function
     def found(trips, x):
@@ -138,8 +138,7 @@ def test_under_jit_compile():
     np.testing.assert_allclose(jacobian(X), slices(as_read, 4, X)[0], rtol=1e-7)
 
 
-@pytest.mark.parametrize("room", [3, 7])
-@pytest.mark.parametrize("what", ["map", "scan", "while"])
+@grid(what=["map", "scan", "while"], room=[3, 7])
 def test_second_derivatives_under_jit_compile(what, room):
     """A list does not know there how many items it holds, only for how many it has room."""
 
@@ -177,8 +176,7 @@ ROWS = tf.constant(RNG.normal(size=[4, 1, 3]))
 
 
 @pytest.mark.filterwarnings("error::tf_pfor.FallbackWarning")
-@pytest.mark.parametrize("trips", [[2, 0, 3, 1], [2, 2, 2, 2], [0, 0, 0, 0], [1, 4, 4, 4]])
-@pytest.mark.parametrize("strategy", ["compact", "mask"])
+@grid(strategy=["compact", "mask"], trips=[[2, 0, 3, 1], [2, 2, 2, 2], [0, 0, 0, 0], [1, 4, 4, 4]])
 def test_jacobian_of_a_vectorized_loop(strategy, trips):
     """The tensors that leaving rows leave behind differ in length from trip to trip."""
 

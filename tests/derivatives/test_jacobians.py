@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import assert_close, gradient_of
 
 keras = tf.keras
@@ -93,8 +94,7 @@ def test_map_fn_and_fold():
     compare(lambda: tf.foldl(lambda s, e: s * tf.cos(e), x), x)
 
 
-@pytest.mark.parametrize("unroll", [True, False])
-@pytest.mark.parametrize("layer", ["LSTM", "GRU", "SimpleRNN"])
+@grid(layer=["LSTM", "GRU", "SimpleRNN"], unroll=[True, False])
 def test_keras_recurrent_layers(layer, unroll):
     keras.utils.set_random_seed(0)
     made = getattr(keras.layers, layer)(3, unroll=unroll, dtype="float64", return_sequences=True)

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import assert_close, gradient_of
 from tf_pfor._tf import _functions
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
@@ -101,8 +102,7 @@ def test_errors(form, run, error, text):
         run(form, tf.Variable(2.0))
 
 
-@pytest.mark.parametrize("chunk", [None, 2, "auto"])
-@pytest.mark.parametrize("jit", [False, True])
+@grid(jit=[False, True], chunk=[None, 2, "auto"])
 def test_aux_of_norms_and_sums_in_blocks_of_unknown_batches(jit, chunk):
     w = tf.constant([[1.0, 2.0], [3.0, 4.0], [-1.0, 0.5]])
 

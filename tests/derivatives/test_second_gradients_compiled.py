@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import assert_close, by_row, mapped, value_and_gradient
 from tf_pfor._tf import _functions
 
@@ -142,8 +143,7 @@ def test_variables(name):
     assert_right(by_tapes(MODELS[name], WEIGHTS["variable"]))
 
 
-@pytest.mark.parametrize("weight", WEIGHTS)
-@pytest.mark.parametrize("name", ["branch", "lstm", "reads steps"])
+@grid(name=["branch", "lstm", "reads steps"], weight=WEIGHTS)
 def test_larger_bodies(name, weight):
     assert_right(by_tapes(MODELS[name], WEIGHTS[weight]))
 
@@ -153,8 +153,7 @@ def test_by_gradients(name):
     assert_right(by_gradients(MODELS[name], W))
 
 
-@pytest.mark.parametrize("n", [0, 1])
-@pytest.mark.parametrize("name", ["bound in condition", "for"])
+@grid(name=["bound in condition", "for"], n=[0, 1])
 def test_lengths(name, n):
     assert_right(by_tapes(MODELS[name], W), n, unknown=name != "for" or n == 0)
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import gradient_of
 from tf_pfor import BatchedIndexedSlices
 
@@ -32,8 +33,7 @@ def _shapes(fn, *args):
     return {tuple(t.shape) for op in graph.get_operations() for t in op.outputs if t.shape.rank}
 
 
-@pytest.mark.parametrize("chunk", [None, 2])
-@pytest.mark.parametrize("wrap", ["eager", "graph", "xla"])
+@grid(wrap=["eager", "graph", "xla"], chunk=[None, 2])
 def test_per_example(wrap, chunk):
     loss, variables = _model()
 
@@ -65,8 +65,7 @@ def test_an_optimizer_takes_the_sum():
     _close(before - variables["table"], tf.reduce_sum(grads.to_dense(), 0))
 
 
-@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
-@pytest.mark.parametrize("chunk", [None, 1, 2, 5, "auto"])
+@grid(chunk=[None, 1, 2, 5, "auto"], dtype=[tf.float32, tf.float64])
 def test_norms_and_clipped_sums(chunk, dtype):
     """Rows that are looked up twice in one example count once, with the sum of their values."""
     loss, variables = _model(dtype)

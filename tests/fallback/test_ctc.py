@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import assert_close, gradient_of, strict_map, value_and_gradient
 
 LABELS, LENGTHS = tf.constant([[1, 2, 3], [2, 2, 0], [4, 0, 0]]), tf.constant([3, 2, 1])
@@ -121,8 +122,7 @@ def test_gradients_around_logits_that_are_cut():
     check(run(LOGITS), slopes(lambda rows: tf.add_n([cut(row) for row in zip(*rows)]), LOGITS))
 
 
-@pytest.mark.parametrize("is_cut", [False, True])
-@pytest.mark.parametrize("n", [0, 3])
+@grid(n=[0, 3], is_cut=[False, True])
 def test_sparse_labels(n, is_cut):
     def sparse(row):
         labels, _, logits, frames = row

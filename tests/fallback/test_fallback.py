@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import assert_close, gradient_of, in_threads, strict_map, two_orders
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
@@ -59,8 +60,7 @@ rows = lambda n: tf.random.stateless_uniform([n, 2], [1, 2], 0.5, 2.0)
 loop = lambda fn, x: tf.stack([fn(r) for r in x])
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", BODIES)
+@grid(name=BODIES, mode=MODES)
 def test_values_and_gradients(name, mode, monkeypatch):
     # Second gradients multiply rounding a thousandfold, so the numbers are of float64.
     monkeypatch.setitem(globals(), "C", tf.cast(C, tf.float64))
@@ -71,8 +71,7 @@ def test_values_and_gradients(name, mode, monkeypatch):
     assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("n", [0, 1, 3])
-@pytest.mark.parametrize("spec", [[3, 2], [None, 2], [None, None]])
+@grid(spec=[[3, 2], [None, 2], [None, None]], n=[0, 1, 3])
 def test_sizes(n, spec):
     fn = BODIES["several"]
     if spec[0] is not None:

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import gradient_of, in_threads, strict_map, value_and_gradient
 from tests.container_programs import D
 from tests.core.test_late_gradients import W, of_a_variable, of_results
@@ -240,8 +241,7 @@ def test_a_branch_of_a_ragged_inner_map_is_differentiated_twice():
     assert np.allclose(slope, tf.convert_to_tensor(tape.gradient(total, table)), rtol=1e-5)
 
 
-@pytest.mark.parametrize("counts", [[1, 0, 1, 0], [0, 1, 2, 1], [0, 0, 0, 0]])
-@pytest.mark.parametrize("is_variable", [False, True])
+@grid(is_variable=[False, True], counts=[[1, 0, 1, 0], [0, 1, 2, 1], [0, 0, 0, 0]])
 def test_gradients_of_inner_maps_of_no_rows(counts, is_variable):
     """The gradient of what an inner map shares has its shape, also where no inner row asks."""
     values = [0.3, 0.5, 0.7, 0.9]

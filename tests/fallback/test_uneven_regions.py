@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import compare_around, compare_rows
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
@@ -100,8 +101,7 @@ def test_values_and_gradients(name):
     compare_around(BODIES[name], tf.constant(X), tf.constant(LENGTHS), **options)
 
 
-@pytest.mark.parametrize("name", ["mask", "map_fn", "ragged square", "cond", "path"])
-@pytest.mark.parametrize("n", [0, 1, 3])
+@grid(n=[0, 1, 3], name=["mask", "map_fn", "ragged square", "cond", "path"])
 def test_unknown_numbers_and_shapes(name, n):
     body = BODIES[name]
 

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.frontends.datasets import Dataset, assert_rows, results, rows
 from tf_pfor.data import map_and_batch, vectorize
 
@@ -89,8 +90,7 @@ LOOPED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("drop", [False, True])
-@pytest.mark.parametrize("name", CASES)
+@grid(name=CASES, drop=[False, True])
 def test_against_a_loop(name, drop):
     make, fn = CASES[name]
     dataset = make()
@@ -163,8 +163,7 @@ def test_none_is_none():
     assert_rows(rows(found), [[i] for i in np.arange(4)])
 
 
-@pytest.mark.parametrize("parallel", [None, 1, 2, tf.data.AUTOTUNE])
-@pytest.mark.parametrize("size", [1, np.int64(2), tf.constant(4, tf.int64), 100])
+@grid(size=[1, np.int64(2), tf.constant(4, tf.int64), 100], parallel=[None, 1, 2, tf.data.AUTOTUNE])
 def test_sizes_and_parallel_calls(size, parallel):
     options = {"num_parallel_calls": parallel, "deterministic": True}
     found = of_range(9).apply(map_and_batch(lambda i: -i, size, **options))

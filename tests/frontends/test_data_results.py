@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.frontends.datasets import Dataset, assert_rows, results, rows
 from tf_pfor.data import filter_map_and_batch, map_and_batch, vectorize
 from tf_pfor.frontends.data._choice import Cost, _cost
@@ -48,9 +49,7 @@ class TestPadding:
         "tensors": {"ids": tf.constant([6], tf.int64), "grid": (-1, 8), "i": []},
     }
 
-    @pytest.mark.parametrize("choose", ["vectorized", "loop"])
-    @pytest.mark.parametrize("values", ["zeros", "values"])
-    @pytest.mark.parametrize("name", SHAPES)
+    @grid(name=SHAPES, values=["zeros", "values"], choose=["vectorized", "loop"])
     def test_as_padded_batch(self, name, values, choose):
         shapes, dataset = self.SHAPES[name], Dataset.range(6)
         values = (
@@ -118,9 +117,7 @@ class TestPadding:
 
 
 class TestFilter:
-    @pytest.mark.parametrize("choose", ["vectorized", "loop"])
-    @pytest.mark.parametrize("drop", [False, True])
-    @pytest.mark.parametrize("size", [1, 3, 20])
+    @grid(size=[1, 3, 20], drop=[False, True], choose=["vectorized", "loop"])
     def test_as_filter_and_batch(self, size, drop, choose):
         dataset = Dataset.range(11)
         options = {"drop_remainder": drop, "choose": choose, "fallback": "error"}
@@ -193,8 +190,7 @@ def grids(i):
 
 
 class TestChoose:
-    @pytest.mark.parametrize("fn", [tokens, grids, tf.range])
-    @pytest.mark.parametrize("drop", [False, True])
+    @grid(drop=[False, True], fn=[tokens, grids, tf.range])
     def test_both_forms_are_alike(self, fn, drop):
         forms = [
             Dataset.range(9).apply(map_and_batch(fn, 4, drop_remainder=drop, choose=choose))

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import close
 from tf_pfor import ArgumentError, ArgumentTypeError
 from tf_pfor.keras import Ensemble, Variables, functional_call, stack
@@ -479,8 +480,7 @@ def test_constraints_of_each_member():
             close(a, b)
 
 
-@pytest.mark.parametrize("data", ["shared", "own"])
-@pytest.mark.parametrize("build", [linear, gate])
+@grid(build=[linear, gate], data=["shared", "own"])
 def test_exported(build, data, tmp_path):
     x = X if build is linear else {"a": X, "b": X}
     if data == "own":

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import gradient_of
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
@@ -70,8 +71,7 @@ def _expected(way, f, x, n):
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["", "jit"])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("read", READS)
+@grid(read=READS, way=WAYS)
 def test_rows(read, way, jit):
     f = functools.partial(_last, read)
     run = tf.function(WAYS[way](f), jit_compile=jit)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests import comparisons
+from tests.cases import grid
 from tests.comparisons import assert_close, gradient_of, strict_map, value_and_gradient
 
 N = 6
@@ -110,8 +111,7 @@ def with_slopes(f, where):
     return functools.partial(slopes, mapped(f))
 
 
-@pytest.mark.parametrize("where", ["around", "in"])
-@pytest.mark.parametrize("f", PROGRAMS)
+@grid(f=PROGRAMS, where=["around", "in"])
 def test_branches_write(f, where):
     """All rows, and none, of one trace."""
     specs = [tf.TensorSpec([None, *a.shape[1:]], a.dtype) for a in (X, K, C)]
@@ -123,8 +123,7 @@ def test_branches_write(f, where):
     assert [t.shape[0] for t in go(X[:0], K[:0], C[:0])] == [0, 0]
 
 
-@pytest.mark.parametrize("where", ["around", "in"])
-@pytest.mark.parametrize("n", [0, 1])
+@grid(n=[0, 1], where=["around", "in"])
 def test_few_rows(n, where):
     data = [a[:n] for a in (X, K, C)]
     for found, right in zip(tf.function(with_slopes(nested, where))(*data), by_row(nested)):

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import mapped
 
 D = tf.float64
@@ -79,8 +80,7 @@ def test_refused_under_xla(fn):
         tf.function(lambda: mapped(fn, P, PLACE, X), autograph=False, jit_compile=True)()
 
 
-@pytest.mark.parametrize("place", [4, -5, 1 << 30])
-@pytest.mark.parametrize("is_list", [False, True])
+@grid(is_list=[False, True], place=[4, -5, 1 << 30])
 def test_a_place_that_is_only_written(place, is_list):
     """TensorFlow's kernel looks at no place that it writes: -1 ended the process."""
     at = tf.constant([[0, 3], [1, place], [2, 2]])

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import check, gradient_of, notes, strict_map
 
 RNG = np.random.default_rng(0)
@@ -29,8 +30,7 @@ def loop(read, trips, x):
     return tf.while_loop(lambda t, _: t < trips, body, (0, zero))[1]
 
 
-@pytest.mark.parametrize("inner", [(2,), (2, 3), ()])
-@pytest.mark.parametrize("read", READS)
+@grid(read=READS, inner=[(2,), (2, 3), ()])
 def test_jacobian(read, inner):
     if read is one_column and inner != (2,):
         pytest.skip("has no columns of this shape")
@@ -58,8 +58,7 @@ def gradient_inside(read):
     return f
 
 
-@pytest.mark.parametrize("strategy", ["compact", "mask"])
-@pytest.mark.parametrize("read", READS)
+@grid(read=READS, strategy=["compact", "mask"])
 def test_rows_that_differ_in_trips(read, strategy):
     x = RNG.normal(size=(5, 4, 2))
     check(gradient_inside(read), LENGTHS, x, xla=False, unknown=True, while_strategy=strategy)
@@ -78,8 +77,7 @@ def test_places_that_differ_by_row(strategy):
     assert any("sums over the trips" in n for n in notes(f, LENGTHS, at, x))
 
 
-@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.complex64])
-@pytest.mark.parametrize("n", [0, 1, 3])
+@grid(n=[0, 1, 3], dtype=[tf.float16, tf.bfloat16, tf.complex64])
 def test_dtypes_and_sizes(dtype, n):
     x = tf.cast(RNG.normal(size=(n, 4, 2)), dtype)
     one = lambda x: gradient_of(lambda: tf.reduce_sum(tf.abs(loop(each, 3, x))), x)

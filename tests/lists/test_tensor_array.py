@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import compare, gradient_of, mapped, of_unknown_n, strict_map
 
 RNG = np.random.default_rng(0)
@@ -209,8 +210,7 @@ _gradient = lambda x, i: gradient_of(lambda: _loss(x, i), x)
 _second = lambda x, i: gradient_of(lambda: tf.reduce_sum(tf.square(_gradient(x, i))), x)
 
 
-@pytest.mark.parametrize("xla", [False, True])
-@pytest.mark.parametrize("body", [_gradient, _second])
+@grid(body=[_gradient, _second], xla=[False, True])
 def test_gradients_inside(body, xla):
     check(body, X, PLACE, xla=xla)
 

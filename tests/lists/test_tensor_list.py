@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import mapped, needed_ops, strict_map
 from tests.samples.lists.tensor_list import empty, get, listed, push, put, raw, reserved, stacked
 from tf_pfor.converters.lists._list_rows import masked, own_rows
@@ -244,8 +245,7 @@ def popped_and_pushed(k, x, reads):
     return s, raw.TensorListLength(input_handle=made), get(made, 0, [2])
 
 
-@pytest.mark.parametrize("reads", [False, True])
-@pytest.mark.parametrize("compiled", [False, True])
+@grid(compiled=[False, True], reads=[False, True])
 def test_lists_that_rows_pop_and_trips_push_to(reads, compiled):
     @tf.function(jit_compile=compiled, autograph=False)
     def run():

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "pfor_from_scratch.py"
 
@@ -63,8 +64,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("name", CASES)
+@grid(name=CASES, n=[1, 3])
 def test_it_gives_what_the_package_and_a_loop_give(page, name, n):
     fn, inner, looped = CASES[name]
     _check(page, fn, _normal(n, *inner), looped)

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 
 jax: object = pytest.importorskip("jax")
 
@@ -33,8 +34,7 @@ of_tf = lambda x, w, b: model(x, w, b, tf)
 of_jax = lambda x, w, b: model(x, w, b, jax.numpy)
 
 
-@pytest.mark.parametrize("argnums", [0, (0, 2), (1,)])
-@pytest.mark.parametrize("name", ["jacrev", "jacfwd", "hessian"])
+@grid(name=["jacrev", "jacfwd", "hessian"], argnums=[0, (0, 2), (1,)])
 def test_jacobians_and_hessians(name, argnums):
     ours, theirs = getattr(tf_pfor, name)(of_tf, argnums), getattr(jax, name)(of_jax, argnums)
     close(ours(*map(tf.constant, (X, W, B))), theirs(X, W, B))
@@ -82,8 +82,7 @@ scalar_of_tf = lambda x, w, b: of_tf(x, w, b)["b"]
 scalar_of_jax = lambda x, w, b: of_jax(x, w, b)["b"]
 
 
-@pytest.mark.parametrize("argnums", [0, (0, 2)])
-@pytest.mark.parametrize("name", ["grad", "value_and_grad"])
+@grid(name=["grad", "value_and_grad"], argnums=[0, (0, 2)])
 def test_gradients(name, argnums):
     ours, theirs = getattr(tf_pfor, name), getattr(jax, name)
     found = ours(scalar_of_tf, argnums)(*map(tf.constant, (X, W, B)))
@@ -111,8 +110,7 @@ def test_pullbacks_and_pushforwards():
     close(linear(*map(tf.constant, tangents)), pushed[1])
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("n", [1, 2, 7])
+@grid(n=[1, 2, 7], reverse=[False, True])
 def test_associative_scans(n, reverse):
     a, b = given(n, 2), given(n, 2, seed=1)
     combined = lambda left, right: (left[0] * right[0], left[1] * right[0] + right[1])

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests import comparisons
+from tests.cases import grid
 from tests.comparisons import gradient_of, value_and_gradient
 from tf_pfor._tf import _eager_ops
 
@@ -47,8 +48,7 @@ one_by_one = lambda fn, examples: tf.stack([fn(e) for e in examples])
 UNITS = {"ops": lambda f: f, "cell": tf_pfor.cell, "function": tf.function}
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("unit", UNITS)
+@grid(unit=UNITS, schedule=SCHEDULES)
 def test_trees(unit, schedule):
     model = Model(UNITS[unit])
     with tf.GradientTape() as tape:

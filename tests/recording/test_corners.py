@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tf_pfor._tf import _eager_ops
 from tf_pfor.core.errors import UnsupportedStateError
 from tf_pfor.recording import traces
@@ -102,8 +103,7 @@ def resetting(x, tape):
     return x * V
 
 
-@pytest.mark.parametrize("fn", [stopping, watching, asking, resetting])
-@pytest.mark.parametrize("unit", [lambda fn: fn, tf_pfor.cell])
+@grid(unit=[lambda fn: fn, tf_pfor.cell], fn=[stopping, watching, asking, resetting])
 def test_a_tape_around_the_call_is_not_told_what_to_do_for_one_example(fn, unit):
     refused = pytest.raises(tf_pfor.NotVectorizableError, match="is around the call")
     with tf.GradientTape(persistent=True) as tape, refused:

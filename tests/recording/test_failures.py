@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tf_pfor._tf import _eager_ops
 
 TABLE = tf.Variable([1.0, 2.0])
@@ -46,8 +47,7 @@ def safe_twice(k):
     return total
 
 
-@pytest.mark.parametrize("fn", [safe, safe_by_a_cell, safe_of_unknown_size, safe_twice])
-@pytest.mark.parametrize("schedule", ["agenda", "depth"])
+@grid(schedule=["agenda", "depth"], fn=[safe, safe_by_a_cell, safe_of_unknown_size, safe_twice])
 def test_an_example_catches_its_error(fn, schedule):
     examples = [0, 1, 5, 0, 7, 5]
     for chunk_size in (None, 4):

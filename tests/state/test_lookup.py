@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import strict_map
 from tf_pfor.core.errors import UnsupportedStateError
 
@@ -74,8 +75,7 @@ def test_vectors():
     np.testing.assert_array_equal(_mapped(table.lookup, keys), table.lookup(keys))
 
 
-@pytest.mark.parametrize("make", [_scalars, _dense])
-@pytest.mark.parametrize("n", [0, 1, 6])
+@grid(n=[0, 1, 6], make=[_scalars, _dense])
 def test_inserts_and_removals(make, n):
     """The last iteration's value stays for equal keys."""
     keys = tf.constant([5, 6, 5, 7, 8, 6][:n], tf.int64)
@@ -170,9 +170,7 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize("mode", sorted(MODES))
-@pytest.mark.parametrize("n", [0, 1, 4])
-@pytest.mark.parametrize("name", sorted(DENSE))
+@grid(name=sorted(DENSE), n=[0, 1, 4], mode=sorted(MODES))
 def test_dense_tables_take_several_keys(name, n, mode):
     """Their kernel takes a vector of keys, of no other rank."""
     make, shape = DENSE[name]

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import strict_map
 from tf_pfor import NotVectorizableError
 from tf_pfor.converters.state import _normal
@@ -150,8 +151,7 @@ def _generator_bodies():
     }
 
 
-@pytest.mark.parametrize("name", sorted(_generator_bodies()))
-@pytest.mark.parametrize("alg", ["philox", "state that carries"])
+@grid(alg=["philox", "state that carries"], name=sorted(_generator_bodies()))
 def test_a_generator_draws_what_the_loop_draws(name, alg):
     """The same numbers, and the same state afterwards."""
     body = _generator_bodies()[name]

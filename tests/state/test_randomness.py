@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import gradient_of, strict_map
 from tf_pfor import NotVectorizableError
 
@@ -120,8 +121,7 @@ def test_table_of_draws_that_are_the_same(name):
     assert STATE.now() == state
 
 
-@pytest.mark.parametrize("where", sorted(MAPS))
-@pytest.mark.parametrize("name", ["cond", "dropout twice", "generator", "in a map"])
+@grid(name=["cond", "dropout twice", "generator", "in a map"], where=sorted(MAPS))
 def test_the_same_numbers_wherever_it_is_called(name, where):
     expected, state = _drawn_once(BODIES[name], ROWS)
     found = MAPS[where](BODIES[name], ROWS, randomness="same")
@@ -138,8 +138,7 @@ def test_compiled(name):
     assert STATE.now() == state
 
 
-@pytest.mark.parametrize("where", ["unknown", "vectorized_map"])
-@pytest.mark.parametrize("name", ["cond", "dropout", "generator", "skip"])
+@grid(name=["cond", "dropout", "generator", "skip"], where=["unknown", "vectorized_map"])
 def test_without_rows_nothing_is_drawn(name, where):
     STATE.reset()
     found = MAPS[where](BODIES[name], ROWS[:0], randomness="same")

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import gradient_of, strict_map
 from tests.state.maps import check_as_the_loop, made, starts
 
@@ -87,8 +88,7 @@ IN_ORDER = (
 
 
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
-@pytest.mark.parametrize("n", [4, 1, 0])
-@pytest.mark.parametrize("body", VECTORIZED + IN_ORDER)
+@grid(body=VECTORIZED + IN_ORDER, n=[4, 1, 0])
 def test_as_in_a_loop(body, n):
     rows = tf.constant(X[:n])
     check_as_the_loop(tf_pfor.vectorized_map, body, *body.starts, elems=rows, rtol=1e-6)

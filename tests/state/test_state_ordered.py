@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, case, rows_of, strict_map
+from tests.cases import case
+from tests.comparisons import assert_close, rows_of, strict_map
 from tests.state.maps import X, made, starts, var
 from tf_pfor import NotVectorizableError
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.state.maps import X, check_as_the_loop, mapped, refused, var  # noqa: F401  (mapped is a fixture)
 
 I = tf.constant([0, 2, 2])  # noqa: E741
@@ -22,8 +23,7 @@ def test_scatters_are_those_of_the_loop(mapped, name, varies):
     check_as_the_loop(mapped, body, [8.0, 8.0, 8.0], elems=(I, X), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["add", "max", "min", "sub"])
-@pytest.mark.parametrize("varies", ["both", "indices", "updates", "none"])
+@grid(varies=["both", "indices", "updates", "none"], name=["add", "max", "min", "sub"])
 def test_scatters_of_slices_are_those_of_the_loop(mapped, name, varies):
     def body(v, i, x):
         i = i if varies in ("both", "indices") else 1

@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import case, of_unknown_n, strict_map, value_and_gradient
+from tests.cases import case, grid
+from tests.comparisons import of_unknown_n, strict_map, value_and_gradient
 from tests.state.maps import made, starts, var
 
 ROWS = tf.ragged.constant([[1.0, 2.0, 3.0], [4.0], [0.5, -1.0]])
@@ -116,8 +117,7 @@ def test_a_value_made_of_the_variable_and_of_a_dense_row(name):
     _as_the_loop(UPDATES[name], DENSE, fallback="error")
 
 
-@pytest.mark.parametrize("name", ["buffer", "grows"])
-@pytest.mark.parametrize("n", [0, 1, 3])
+@grid(n=[0, 1, 3], name=["buffer", "grows"])
 def test_an_unknown_number_of_rows(name, n):
     (mine, state), (theirs, want) = made(UPDATES[name]), made(UPDATES[name])
     run = tf.function(lambda rows: strict_map(mine, rows), input_signature=[of_unknown_n(ROWS)])
