@@ -249,6 +249,12 @@ def assert_close(found, expected, rtol=1e-9, atol=1e-12):
         np.testing.assert_allclose(f, e, rtol=rtol, atol=atol)
 
 
+def pairwise(check, found, expected, *args, **options):
+    """``check`` of each pair of two sequences of one length."""
+    for f, e in zip(found, expected, strict=True):
+        check(f, e, *args, **options)
+
+
 def rows_of(body, *args, eager=False):
     """The results of ``body`` for each row of ``args``, dense or ragged; shapes may differ."""
     one = body if eager else tf.function(body, reduce_retracing=True)

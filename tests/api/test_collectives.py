@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of
+from tests.comparisons import gradient_of, pairwise
 from tf_pfor import all_gather, axis_index, axis_size, pmax, pmean, pmin, ppermute, psum, vmap
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, NotVectorizableError
 
@@ -183,8 +183,7 @@ def test_a_name_means_the_innermost_axis(site):
     made = tf.function(mapped)(x) if site == "tf.function" else mapped(x)
     rows = np.repeat(x.numpy().sum(1, keepdims=True), 3, 1)
     columns = np.tile(x.numpy().sum(0), [2, 1])
-    for found, wanted in zip(made, [rows, rows, 2 * rows, columns, columns, [2, 2]], strict=True):
-        _close(found, wanted)
+    pairwise(_close, made, [rows, rows, 2 * rows, columns, columns, [2, 2]])
 
 
 def test_gradient_in_a_nest_keeps_its_axis():
@@ -255,8 +254,7 @@ def test_blocks_are_refused():
 
 def test_compiled_by_xla():
     fn = lambda x: (psum(x), pmean(x), all_gather(x), ppermute(x, perm=ROLL), axis_index())
-    for a, b in zip(vmap(fn, jit_compile=True)(X), vmap(fn)(X)):
-        _close(a, b)
+    pairwise(_close, vmap(fn, jit_compile=True)(X), vmap(fn)(X))
 
 
 def test_pfor_and_vectorized_map():

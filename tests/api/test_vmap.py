@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.comparisons import gradient_of
+from tests.comparisons import gradient_of, pairwise
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
@@ -208,8 +208,7 @@ def test_gradients_of_chunks_of_unknown_batches_under_jit_compile(chunk):
     )  # fmt: skip
     for n in (0, 1, 2, 5):
         x = tf.random.stateless_uniform([n, 3], [3, n], 1.0, 2.0)
-        for a, b in zip(compiled(x), gradients(x, fn), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        pairwise(np.testing.assert_allclose, compiled(x), gradients(x, fn), rtol=1e-4, atol=1e-5)
 
 
 def test_dataclasses_without_a_kept_trace():

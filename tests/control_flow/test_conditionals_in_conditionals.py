@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.cases import grid
-from tests.comparisons import gradient_of, strict_map
+from tests.comparisons import gradient_of, pairwise, strict_map
 
 RNG = np.random.default_rng(0)
 W = tf.Variable(RNG.normal(size=[3, 3]) * 0.5)
@@ -103,8 +103,7 @@ def test_gradients(model, order):
     for p in (0, 1):
         p = tf.constant(p)
         rows = [alone(k, m, x, p) for k, m, x in zip(*map(tf.constant, (K, M, X)))]
-        for found, expected in zip(of_all(K, M, X, p), zip(*rows), strict=True):
-            np.testing.assert_allclose(found, tf.stack(expected), rtol=1e-9, atol=1e-10)
+        pairwise(np.testing.assert_allclose, of_all(K, M, X, p), zip(*rows), rtol=1e-9, atol=1e-10)
         for n in (0, 1):
             found = of_all(K[:n], M[:n], X[:n], p)
             for f, expected in zip(found, zip(*rows), strict=True):

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.cases import grid
-from tests.comparisons import looped, strict_map, vectorized
+from tests.comparisons import looped, pairwise, strict_map, vectorized
 from tf_pfor.converters.analysis._safety import is_smooth
 
 LENGTHS = tf.constant([2, 0, 4, 1])
@@ -99,8 +99,7 @@ def test_custom_gradient(control, step):
     }
     for name, (run, jit_compile) in runs.items():
         found = _value_and_gradients(run, jit_compile)
-        for a, b in zip(found, expected, strict=True):
-            np.testing.assert_allclose(a, b, 1e-4, 1e-5, err_msg=name)
+        pairwise(np.testing.assert_allclose, found, expected, 1e-4, 1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("strategy", ["auto", "compact", "mask"])

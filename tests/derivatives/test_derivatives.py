@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.cases import grid
-from tests.comparisons import close, gradient_of
+from tests.comparisons import close, gradient_of, pairwise
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.derivatives import functional, jacobians, per_example
 
@@ -205,8 +205,7 @@ def test_per_example(chunk):
     variables = model.trainable_variables
     expected = _reference(loss, variables, x, y)
     grads, losses = per_example.per_example_gradients(loss, variables, x, y, chunk_size=chunk)
-    for g, e in zip(grads, expected):
-        close(g, e, atol=1e-5)
+    pairwise(close, grads, expected, atol=1e-5)
     close(losses, [loss(a, b) for a, b in zip(x, y)])
     norms = tf.sqrt(tf.add_n([tf.reduce_sum(tf.reshape(e, [5, -1]) ** 2, 1) for e in expected]))
     close(per_example.gradient_norms(loss, variables, x, y, chunk_size=chunk), norms)

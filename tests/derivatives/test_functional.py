@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.cases import grid
-from tests.comparisons import close, gradient_of
+from tests.comparisons import close, gradient_of, pairwise
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
 X = tf.constant([1.0, 2.0])
@@ -271,8 +271,7 @@ def test_a_tape_around_blocks_in_a_graph():
 
     expected = gradients()
     found = tf.function(gradients)(chunk_size=1)
-    for a, b in zip(found, expected):
-        close(a, b, rtol=1e-4)
+    pairwise(close, found, expected, rtol=1e-4)
 
 
 resized = lambda x: tf.image.resize(tf.reshape(x, [1, 2, 1]), [2, 2])[..., 0]

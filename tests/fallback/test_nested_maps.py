@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.cases import grid
-from tests.comparisons import gradient_of, in_threads, strict_map, value_and_gradient
+from tests.comparisons import gradient_of, in_threads, pairwise, strict_map, value_and_gradient
 from tests.container_programs import D
 from tests.core.test_late_gradients import W, of_a_variable, of_results
 
@@ -278,8 +278,7 @@ def test_gradients_of_inner_maps_of_no_rows(counts, is_variable):
         )
     )
     wanted = result(lambda r: tf.stack([with_slope(by_loop, r[i], counts[i]) for i in range(4)]))
-    for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    pairwise(np.testing.assert_allclose, found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_gradient_of_products_in_an_inner_map():

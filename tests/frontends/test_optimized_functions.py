@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of, in_threads, value_and_gradient
+from tests.comparisons import gradient_of, in_threads, pairwise, value_and_gradient
 from tests.frontends.test_loops import OPEN, XS, held, op_types, rows_of
 from tf_pfor._tf import _loops
 
@@ -33,8 +33,7 @@ def test_what_tensorflow_vectorizes_itself():
     own = tf.vectorized_map
     wanted = tf.function(fn)(tf.constant(XS))
     fast = tf_pfor.optimize(fn)
-    for a, b in zip(wanted, fast(tf.constant(XS))):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    pairwise(np.testing.assert_allclose, wanted, fast(tf.constant(XS)), rtol=1e-5, atol=1e-6)
     kinds = [r.kind for r in fast.report.vectorized]
     assert sorted(kinds) == ["GradientTape.batch_jacobian", *["tf.vectorized_map"] * 2]
     assert not fast.report.kept
@@ -74,8 +73,7 @@ def test_a_training_step():
     wanted = tf.function(step)(tf.constant(XS))
     v.assign([1.0, 2.0, 3.0])
     fast = tf_pfor.optimize(step)
-    for a, b in zip(wanted, fast(tf.constant(XS))):
-        np.testing.assert_allclose(a, b, rtol=1e-5)
+    pairwise(np.testing.assert_allclose, wanted, fast(tf.constant(XS)), rtol=1e-5)
     assert not fast.report.kept
     graph = fast.get_concrete_function(tf.constant(XS)).graph
     assert not {"While", "StatelessWhile"} & op_types(graph)

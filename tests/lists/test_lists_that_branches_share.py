@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of
+from tests.comparisons import gradient_of, pairwise
 
 D = tf.float64
 X = tf.constant(np.arange(12.0).reshape([3, 4]))
@@ -149,8 +149,7 @@ def check(fn, run, x=X, choice=CHOICE, **options):
     one = tf.function(fn)
     rows = [tf.nest.flatten(one(*row)) for row in zip(x, choice)]
     found = tf.nest.flatten(tf.function(run, **options)(x, choice))
-    for got, want in zip(found, zip(*rows), strict=True):
-        np.testing.assert_allclose(got, tf.stack(want), rtol=1e-12)
+    pairwise(np.testing.assert_allclose, found, zip(*rows), rtol=1e-12)
 
 
 @pytest.mark.parametrize("f", PROGRAMS)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
+from tests.cases import refuse
 from tests.comparisons import compare, gradient_in_body, mapped
 
 RNG = np.random.default_rng(0)
@@ -78,8 +78,5 @@ def test_jit_compile(model):
 
 
 def test_other_lengths_under_jit_compile_are_refused():
-    run = tf.function(
-        lambda: mapped(swapped_of_other_lengths, K, X), jit_compile=True, autograph=False
-    )
-    with pytest.raises(tf_pfor.NotVectorizableError, match="may differ in length between rows"):
-        run()
+    match = "may differ in length between rows"
+    refuse(swapped_of_other_lengths, K, X, function={"jit_compile": True}, match=match)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import case, warn
 from tests.comparisons import compare_rows, mapped, value_and_gradient
 
 ROWS = tf.ragged.constant([[0.1, 0.2], [0.3], [0.5, 0.6, -0.7], [0.8, -0.9]], dtype=tf.float64)
@@ -155,14 +156,10 @@ def test_maps_in_maps():
         np.testing.assert_allclose(found[i], expected, rtol=1e-9)
 
 
-def test_an_array_of_items_of_two_kinds():
+@case(warn, ROWS, K, match="TensorListSetItem", by=compare)
+def test_an_array_of_items_of_two_kinds(r, k):
     """Rows of different shapes and others of one shape: a loop, and right."""
-
-    def body(r, k):
-        array = tf.TensorArray(tf.float64, 2, element_shape=[None], infer_shape=False)
-        array = array.write(0, r)
-        array = array.write(1, tf.ones([2], tf.float64))
-        return tf.reduce_sum(array.read(0)) * tf.reduce_sum(array.read(1))
-
-    with pytest.warns(tf_pfor.FallbackWarning, match="TensorListSetItem"):
-        compare(body, ROWS, K, fallback="loop")
+    array = tf.TensorArray(tf.float64, 2, element_shape=[None], infer_shape=False)
+    array = array.write(0, r)
+    array = array.write(1, tf.ones([2], tf.float64))
+    return tf.reduce_sum(array.read(0)) * tf.reduce_sum(array.read(1))

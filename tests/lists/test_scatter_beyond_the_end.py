@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.cases import grid
-from tests.comparisons import mapped
+from tests.cases import grid, refuse
+from tests.comparisons import compare, mapped
 
 D = tf.float64
 P, PLACE = tf.constant([True, False, True]), tf.constant([0, 1, 2])
@@ -56,28 +55,25 @@ def beside_longer_rows(p, i, x):
     return length_and_last(grown[1].scatter([1], x[None] * 2))
 
 
+IN_FUNCTION = {"function": {}, "rtol": 0, "atol": 0}
+
+
 @pytest.mark.parametrize("fn", [into_an_empty_array, in_branches, after_a_loop, at_places_of_rows])
 def test_arrays_grow(fn):
-    one = tf.function(fn, autograph=False)
-    rows = [tf.nest.flatten(one(*row)) for row in zip(P, PLACE, X)]
-    found = tf.function(lambda: mapped(fn, P, PLACE, X), autograph=False)()
-    for f, e in zip(tf.nest.flatten(found), zip(*rows), strict=True):
-        np.testing.assert_array_equal(f, np.stack(e))
+    compare(fn, P, PLACE, X, **IN_FUNCTION)
 
 
 @pytest.mark.parametrize("fn", [by_a_branch, in_a_loop_of_rows, beside_longer_rows])
 def test_arrays_of_rows_that_are_too_short(fn):
     """In a tf.function too: nothing is lost."""
-    with pytest.raises(
-        INVALID, match="Iterations scatter into a list beyond|A loop writes an item"
-    ):
-        tf.function(lambda: mapped(fn, P, PLACE, X), autograph=False)()
+    match = "Iterations scatter into a list beyond|A loop writes an item"
+    refuse(fn, P, PLACE, X, function={}, error=INVALID, match=match)
 
 
 @pytest.mark.parametrize("fn", [into_an_empty_array, in_branches])
 def test_refused_under_xla(fn):
-    with pytest.raises(tf_pfor.NotVectorizableError, match="scattered beyond its end is lost"):
-        tf.function(lambda: mapped(fn, P, PLACE, X), autograph=False, jit_compile=True)()
+    match = "scattered beyond its end is lost"
+    refuse(fn, P, PLACE, X, function={"jit_compile": True}, match=match)
 
 
 @grid(is_list=[False, True], place=[4, -5, 1 << 30])

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.cases import grid
-from tests.comparisons import mapped, needed_ops, strict_map
+from tests.cases import case, grid
+from tests.comparisons import compare, mapped, needed_ops, pairwise, strict_map
 from tests.samples.lists.tensor_list import empty, get, listed, push, put, raw, reserved, stacked
 from tf_pfor.converters.lists._list_rows import masked, own_rows
 from tf_pfor.core.call import Call
@@ -172,18 +172,13 @@ def test_an_invariant_prefix_is_emitted_again_and_copies_nothing():
     assert found == ["TensorListGetItem", "TensorListReserve", *["TensorListSetItem"] * 2]
 
 
-def test_a_long_invariant_prefix():
+@case(compare, tf.constant([7.0, 8.0]), function={})
+def test_a_long_invariant_prefix(x):
     """Longer than Python may recurse."""
-
-    def body(x):
-        handle = empty([])
-        for t in range(1200):
-            handle = push(handle, float(t))
-        return stacked(push(handle, x), shape=[])
-
-    found = tf.function(lambda x: strict_map(body, x), autograph=False)(tf.constant([7.0, 8.0]))
-    np.testing.assert_allclose(found[:, :-1], np.tile(np.arange(1200.0), (2, 1)))
-    np.testing.assert_allclose(found[:, -1], [7, 8])
+    handle = empty([])
+    for t in range(1200):
+        handle = push(handle, float(t))
+    return stacked(push(handle, x), shape=[])
 
 
 def test_elements_that_were_never_written_stay_so():
@@ -256,8 +251,7 @@ def test_lists_that_rows_pop_and_trips_push_to(reads, compiled):
             run()
         return
     expected = [popped_and_pushed(k, x, reads) for k, x in zip(K, ITEMS)]
-    for found, each in zip(run(), zip(*expected)):
-        np.testing.assert_allclose(found, tf.stack(each), rtol=1e-5)
+    pairwise(np.testing.assert_allclose, run(), zip(*expected), rtol=1e-5)
 
 
 def test_arrays_of_no_items_do_not_grow_under_jit_compile():

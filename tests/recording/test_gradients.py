@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests import comparisons
-from tests.comparisons import value_and_gradient
+from tests.comparisons import pairwise, value_and_gradient
 from tests.recording.test_batched import TREES, UNITS, Model
 
 assert_close = functools.partial(comparisons.assert_close, rtol=1e-5, atol=1e-6)  # of float32
@@ -164,8 +164,7 @@ def test_gradients_of_each_tree(unit):
         return loss, *map(tf.convert_to_tensor, found)
 
     expected = [tf.stack(column) for column in zip(*map(gradients, TREES))]
-    for f, e in zip(tf_pfor.batched(gradients)(TREES), expected, strict=True):
-        assert_close(f, e)
+    pairwise(assert_close, tf_pfor.batched(gradients)(TREES), expected)
 
 
 @pytest.mark.parametrize("is_traced", [False, True])

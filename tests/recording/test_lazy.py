@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of, in_threads, value_and_gradient
+from tests.comparisons import gradient_of, in_threads, pairwise, value_and_gradient
 from tf_pfor._tf import _eager_ops
 from tf_pfor.recording.compiled import Compiled
 
@@ -490,8 +490,7 @@ def test_more_derivatives():
     expected = run()
     with tf_pfor.lazy():
         found = run()
-    for f, e in zip(found, expected, strict=True):
-        np.testing.assert_allclose(f, e, rtol=1e-6)
+    pairwise(np.testing.assert_allclose, found, expected, rtol=1e-6)
 
 
 # -- The cache -------------------------------------------------------------------------------------

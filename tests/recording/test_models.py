@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests import comparisons
-from tests.comparisons import value_and_gradient
+from tests.comparisons import pairwise, value_and_gradient
 
 assert_close = functools.partial(comparisons.assert_close, rtol=2e-5, atol=2e-6)  # of float32
 SIZE = 4
@@ -56,8 +56,7 @@ def assert_as_one_by_one(fn, examples, weights, **options):
         return [found[i] for i in range(len(examples))]
 
     rows = [fn(e) for e in examples]
-    for found, expected in zip(rows_of_batch(), rows, strict=True):
-        assert_close(found, expected)
+    pairwise(assert_close, rows_of_batch(), rows)
     expected = derivative(lambda: [fn(e) for e in examples])
     for _ in range(2):
         found = derivative(rows_of_batch)

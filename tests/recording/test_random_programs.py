@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests import comparisons
-from tests.comparisons import gradient_of, value_and_gradient
+from tests.comparisons import gradient_of, pairwise, value_and_gradient
 
 assert_close = functools.partial(comparisons.assert_close, rtol=1e-4, atol=1e-4)  # of float32
 SIZE, PROGRAMS = 3, 10
@@ -103,5 +103,4 @@ def test_random_programs(seed):
     batch = BATCHED["depth" if seed % 2 else "agenda"]
     found = derivative(lambda: batch(programs))
     expected = derivative(lambda: tf.stack([run(p) for p in programs]))
-    for f, e in zip(found, expected, strict=True):
-        assert_close(f, e)
+    pairwise(assert_close, found, expected)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import of_unknown_n, strict_map
+from tests.comparisons import of_unknown_n, pairwise, strict_map
 from tf_pfor import NotVectorizableError
 
 X = tf.constant([1.0, 2.0, 4.0])
@@ -37,8 +37,7 @@ def check_as_the_loop(mapped, body, *starts, elems=X, rtol=1e-5):
     rows = zip(*map(tf.unstack, elems if is_pair else (elems,)))
     expected = [tf.broadcast_to(body(*theirs, *row), found.shape[1:]) for row in rows]
     np.testing.assert_allclose(found, expected, rtol=rtol)
-    for v, w in zip(mine, theirs, strict=True):
-        np.testing.assert_allclose(v, w, rtol=rtol)
+    pairwise(np.testing.assert_allclose, mine, theirs, rtol=rtol)
 
 
 def starts(*values):

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.cases import grid
-from tests.comparisons import strict_map
+from tests.comparisons import pairwise, strict_map
 from tf_pfor.core.errors import UnsupportedStateError
 
 LOOPS = ("While", "StatelessWhile", "MapDefun")
@@ -226,5 +226,4 @@ def test_keras_lookups():
     body = lambda word, number: (words(word), numbers(number))
     given = (tf.constant([["be", "not"], ["or", "to"]]), tf.constant([5, 9]))
     found = _mapped(body, *given)
-    for a, b in zip(found, _loop(body, *given), strict=True):
-        np.testing.assert_array_equal(a, b)
+    pairwise(np.testing.assert_array_equal, found, _loop(body, *given))

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import of_unknown_n, strict_map
+from tests.comparisons import of_unknown_n, pairwise, strict_map
 from tests.state.maps import var
 
 LENGTHS = [2, 1, 0, 3]
@@ -176,8 +176,7 @@ def test_a_generator_draws_as_many_as_the_row_has(mapped):
     found = mapped(lambda r: drawn(a, r), ROWS, fallback="error")
     want = [drawn(b, r) for r in rows_of(ROWS)]
     for column, wanted in zip(found, zip(*want)):
-        for got, one in zip(as_lists(column), wanted):
-            np.testing.assert_allclose(got, one, rtol=1e-5)
+        pairwise(np.testing.assert_allclose, as_lists(column), wanted, rtol=1e-5)
     np.testing.assert_array_equal(a.state, b.state)
 
 
@@ -201,8 +200,7 @@ def test_an_inner_map_over_a_row_draws_as_loops_do():
 
     found = strict_map(lambda r: tf_pfor.vectorized_map(lambda e: e + a.normal([2]), r), ROWS)
     want = [[(e + b.normal([2])).numpy().tolist() for e in r] for r in rows_of(ROWS)]
-    for got, one in zip(found.to_list(), want):
-        np.testing.assert_allclose(got, one, rtol=1e-5)
+    pairwise(np.testing.assert_allclose, found.to_list(), want, rtol=1e-5)
     np.testing.assert_array_equal(a.state, b.state)
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.cases import grid
-from tests.comparisons import strict_map
+from tests.comparisons import pairwise, strict_map
 from tf_pfor import NotVectorizableError
 from tf_pfor.converters.state import _normal
 from tf_pfor.converters.state import _philox as philox
@@ -24,8 +24,7 @@ def _same_as_the_loop(fn, rows=SEEDS):
     found = tf.nest.flatten(tf_pfor.vectorized_map(fn, rows))
     one = tf.function(fn)
     expected = [tf.nest.flatten(one(r)) for r in tf.unstack(rows)]
-    for f, column in zip(found, zip(*expected)):
-        np.testing.assert_array_equal(f, np.stack(column))
+    pairwise(np.testing.assert_array_equal, found, zip(*expected))
 
 
 # -- A seed for each row ---------------------------------------------------------------------------
@@ -165,8 +164,7 @@ def test_a_generator_draws_what_the_loop_draws(name, alg):
     rows = tf.range(4)
     found = tf.nest.flatten(tf_pfor.vectorized_map(lambda x: body(a, x), rows))
     expected = [tf.nest.flatten(body(b, x)) for x in rows]
-    for f, column in zip(found, zip(*expected)):
-        np.testing.assert_array_equal(f, np.stack(column))
+    pairwise(np.testing.assert_array_equal, found, zip(*expected))
     np.testing.assert_array_equal(a.state, b.state)
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.cases import case
-from tests.comparisons import assert_close, rows_of, strict_map
+from tests.comparisons import assert_close, pairwise, rows_of, strict_map
 from tests.state.maps import X, made, starts, var
 from tf_pfor import NotVectorizableError
 
@@ -23,8 +23,7 @@ def _as_the_loop(make, rows=X, rtol=1e-5):
     one = tf.function(b)
     expected = [tf.nest.flatten(one(x)) for x in rows]
     found = tf.nest.flatten(tf_pfor.vectorized_map(a, rows))
-    for f, column in zip(found, zip(*expected)):
-        np.testing.assert_allclose(f, np.stack(column), rtol=rtol)
+    pairwise(np.testing.assert_allclose, found, zip(*expected), rtol=rtol)
     for p, q in zip(mine, theirs):
         np.testing.assert_allclose(_value(p), _value(q), rtol=rtol)
     before = [_value(v) for v in untouched]

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.cases import case, grid
-from tests.comparisons import of_unknown_n, strict_map, value_and_gradient
+from tests.comparisons import of_unknown_n, pairwise, strict_map, value_and_gradient
 from tests.state.maps import made, starts, var
 
 ROWS = tf.ragged.constant([[1.0, 2.0, 3.0], [4.0], [0.5, -1.0]])
@@ -23,10 +23,8 @@ def _as_the_loop(make, rows=ROWS, **options):
     want = [tf.nest.flatten(one(rows[i])) for i in range(rows.shape[0])]
     found = tf.nest.flatten(tf_pfor.vectorized_map(mine, rows, **options))
     for column, wanted in zip(found, zip(*want)):
-        for got, expected in zip(_lists(column), wanted):
-            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
-    for got, expected in zip(state, want_state):
-        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
+        pairwise(np.testing.assert_allclose, _lists(column), wanted, rtol=1e-4, atol=1e-6)
+    pairwise(np.testing.assert_allclose, state, want_state, rtol=1e-4, atol=1e-6)
 
 
 # -- Read-modify-writes: no fallback ---------------------------------------------------------------
@@ -126,8 +124,7 @@ def test_an_unknown_number_of_rows(name, n):
     one = tf.function(theirs, reduce_retracing=True)
     for i in range(n):
         one(ROWS[i])
-    for got, expected in zip(state, want):
-        np.testing.assert_allclose(got, expected, rtol=1e-4)
+    pairwise(np.testing.assert_allclose, state, want, rtol=1e-4)
 
 
 def test_a_gradient_around_an_update():
