@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.cases import grid
-from tests.comparisons import in_threads
+from tests.comparisons import gradient_of, in_threads
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -137,23 +137,18 @@ def test_blocks(call, n, block):
 
 @pytest.mark.parametrize("n", [0, 2, 5])
 def test_blocks_with_a_length_known_only_at_run_time(n):
-    @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
-    def run(count):
-        return tf_pfor.pfor(lambda i: i * i, count, parallel_iterations=2)
-
-    assert run(tf.constant(n)).numpy().tolist() == [i * i for i in range(n)]
+    run = lambda count: tf_pfor.pfor(lambda i: i * i, count, parallel_iterations=2)
+    found = tf.function(run, input_signature=[tf.TensorSpec([], tf.int32)])(tf.constant(n))
+    assert found.numpy().tolist() == [i * i for i in range(n)]
 
 
 def test_gradients_through_blocks():
     x = tf.Variable(rows(5, 2))
-
-    def total(block):
-        with tf.GradientTape() as tape:
-            y = tf_pfor.pfor(lambda i: tf.tanh(tf.gather(x, i)) ** 2, 5, parallel_iterations=block)
-            loss = tf.reduce_sum(y)
-        return tf.convert_to_tensor(tape.gradient(loss, x))
-
-    np.testing.assert_allclose(total(2), total(None), rtol=1e-6)
+    squares = lambda i: tf.tanh(tf.gather(x, i)) ** 2
+    total = lambda block: gradient_of(
+        lambda: tf_pfor.pfor(squares, 5, parallel_iterations=block), x
+    )
+    np.testing.assert_allclose(*(tf.convert_to_tensor(total(n)) for n in (2, None)), rtol=1e-6)
 
 
 # -- for_loop --------------------------------------------------------------------------------------
@@ -247,35 +242,29 @@ def test_one_row_is_shared_by_all(call):
     np.testing.assert_allclose(found, a * b)
 
 
+differences = lambda a, b: tf_pfor.vectorized_map(lambda e: e[0] - e[1], (a, b))
+
+
 @pytest.mark.parametrize(
     ("sizes", "n"), [((4, 1), 4), ((1, 4), 4), ((1, 1), 1), ((4, 4), 4), ((0, 1), 0), ((0, 0), 0)]
 )
 def test_one_row_is_shared_by_all_when_known_only_at_run_time(sizes, n):
-    @tf.function(input_signature=[tf.TensorSpec([None, 2]), tf.TensorSpec([None, 2])])
-    def run(a, b):
-        return tf_pfor.vectorized_map(lambda e: e[0] - e[1], (a, b))
-
     a, b = rows(sizes[0], 2), rows(sizes[1], 2)
-    found = run(a, b)
+    found = tf.function(differences, input_signature=[tf.TensorSpec([None, 2])] * 2)(a, b)
     assert found.shape == [n, 2]
     np.testing.assert_allclose(found, a - b)
 
 
 def test_sizes_that_turn_out_to_differ_are_an_error():
-    @tf.function(input_signature=[tf.TensorSpec([None]), tf.TensorSpec([None])])
-    def run(a, b):
-        return tf_pfor.vectorized_map(lambda e: e[0] - e[1], (a, b))
-
+    run = tf.function(differences, input_signature=[tf.TensorSpec([None])] * 2)
     for sizes in ((3, 2), (2, 3), (4, 2), (0, 2)):
         with pytest.raises(tf.errors.InvalidArgumentError):
             run(rows(sizes[0]), rows(sizes[1]))
 
 
 def test_unknown_inner_shape_and_rank():
-    @tf.function(input_signature=[tf.TensorSpec([None, None])])
-    def run(a):
-        return tf_pfor.vectorized_map(lambda r: tf.tanh(r), a)
-
+    run = lambda a: tf_pfor.vectorized_map(lambda r: tf.tanh(r), a)
+    run = tf.function(run, input_signature=[tf.TensorSpec([None, None])])
     np.testing.assert_allclose(run(rows(3, 2)), np.tanh(rows(3, 2)), rtol=1e-6)
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.cases import grid
+from tests.cases import case, refuse
 from tests.comparisons import (
     by_row,
     compare,
@@ -178,70 +177,12 @@ def check(one, n=5, **options):
     compare(one, INNER[:n], OUTER[:n], X[:n], **options)
 
 
-def assert_shapes_of_no_rows(model):
+def shapes_of_no_rows(model):
     found = mapped(gradients(model), INNER[:0], OUTER[:0], X[:0])
     assert [t.shape for t in found] == [(0, 3), (0, 3, 3)]
 
 
-@pytest.mark.parametrize("strategy", ["compact", "mask"])
-@pytest.mark.parametrize("nested_tapes", [False, True])
-@pytest.mark.parametrize("model", [while_in_while, equal_outside, arrays])
-def test_gradient_in_the_body(model, nested_tapes, strategy):
-    check(gradients(model, nested_tapes), while_strategy=strategy)
-
-
-@grid(model=[*BRANCHES, *SHARED], strategy=["compact", "mask"])
-def test_branches_and_three_loops(model, strategy):
-    check(gradients(model), while_strategy=strategy)
-
-
-def test_gradient_in_a_branch():
-    check(gradients(shared_loops_in_a_branch))
-
-
-FEW = [while_in_while, arrays, *SHARED]
-
-
-@pytest.mark.parametrize("model", FEW)
-def test_few_rows(model):
-    check(gradients(model), 1)
-    assert_shapes_of_no_rows(model)
-
-
-@pytest.mark.parametrize("model", [loop_in_branch, branch_in_loop])
-def test_no_rows_in_branches(model):
-    assert_shapes_of_no_rows(model)
-
-
-@pytest.mark.parametrize("model", [while_in_while, arrays])
-def test_second_gradients(model):
-    check(gradients(gradient_in_body(model)))
-
-
-@pytest.mark.parametrize("model", [branch_in_loop, branch_in_branch])
-def test_second_gradients_of_branches_in_loops_are_refused(model):
-    with pytest.raises(tf_pfor.NotVectorizableError, match="or optionals that are kept, are added"):
-        mapped(gradients(gradient_in_body(model)), INNER, OUTER, X)
-
-
-def test_second_gradients_of_conditionals_in_loops_under_jit_compile():
-    def one(k, x):
-        body = lambda t, s: (t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x[t], lambda: s**2))
-
-        def first():
-            goes_on = lambda t, _: t < tf.minimum(k, 3)
-            y = lambda: tf.while_loop(goes_on, body, (0, x[0]), maximum_iterations=3)[1]
-            return tf.reduce_sum(gradient_of(y, x) ** 2)
-
-        return gradient_of(first, x)
-
-    compare(one, INNER, X, function={"jit_compile": True}, rtol=1e-6, atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    "model", [three_deep, loop_in_branch, branch_in_loop, branch_in_branch, *SHARED]
-)
-def test_differentiated_from_outside(model):
+def differentiated_from_outside(model):
     """The gradient in the body, and another one of its result."""
     one = gradient_in_body(model)
 
@@ -251,6 +192,46 @@ def test_differentiated_from_outside(model):
 
     found = tf.function(total, autograph=False)(tf.autograph.experimental.do_not_convert(mapped))
     np.testing.assert_allclose(found, tf.function(total)(by_row), rtol=1e-9, atol=1e-12)
+
+
+def refused_twice(model):
+    match = "or optionals that are kept, are added"
+    refuse(gradients(gradient_in_body(model)), INNER, OUTER, X, match=match)
+
+
+STRATEGIES = ["compact", "mask"]
+FEW = [while_in_while, arrays, *SHARED]
+test_table_of_gradients = table({
+    "in the body": (
+        lambda model, tapes, strategy: check(gradients(model, tapes), while_strategy=strategy),
+        [while_in_while, equal_outside, arrays], [False, True], STRATEGIES,
+    ),
+    "branches and three loops": (
+        lambda model, strategy: check(gradients(model), while_strategy=strategy),
+        [*BRANCHES, *SHARED], STRATEGIES,
+    ),
+    "in a branch": (lambda model: check(gradients(model)), [shared_loops_in_a_branch]),
+    "one row": (lambda model: check(gradients(model), 1), FEW),
+    "no rows": (shapes_of_no_rows, [*FEW, loop_in_branch, branch_in_loop]),
+    "second": (lambda model: check(gradients(gradient_in_body(model))), [while_in_while, arrays]),
+    "second, refused": (refused_twice, [branch_in_loop, branch_in_branch]),
+    "from outside": (
+        differentiated_from_outside,
+        [three_deep, loop_in_branch, branch_in_loop, branch_in_branch, *SHARED],
+    ),
+})  # fmt: skip
+
+
+@case(compare, INNER, X, function={"jit_compile": True}, rtol=1e-6, atol=1e-8)
+def test_second_gradients_of_conditionals_in_loops_under_jit_compile(k, x):
+    body = lambda t, s: (t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x[t], lambda: s**2))
+
+    def first():
+        goes_on = lambda t, _: t < tf.minimum(k, 3)
+        y = lambda: tf.while_loop(goes_on, body, (0, x[0]), maximum_iterations=3)[1]
+        return tf.reduce_sum(gradient_of(y, x) ** 2)
+
+    return gradient_of(first, x)
 
 
 def loop(k, body, s):
@@ -281,6 +262,7 @@ def test_conversions_do_not_grow_with_depth(monkeypatch):
     assert max(bodies) <= 3
 
 
+@case(compare, tf.constant(np.random.default_rng(0).normal(size=[4, 3])))
 @pytest.mark.parametrize(
     "step",
     [
@@ -288,40 +270,27 @@ def test_conversions_do_not_grow_with_depth(monkeypatch):
         lambda s, i, j: tf.pow(tf.abs(s) + 0.5, tf.cast(i + j, tf.float64) * 0.3),
     ],
 )
-def test_items_that_all_rows_share_keep_their_shape(step):
+def test_items_that_all_rows_share_keep_their_shape(step, x):
     """They are popped from lists that were popped from lists, of which nothing is said."""
-
-    def one(x):
-        return gradient_of(
-            lambda: loop(3, lambda i, s: loop(2, lambda j, s: step(s, i, j), s), x), x
-        )
-
-    x = tf.constant(np.random.default_rng(0).normal(size=[4, 3]))
-    expected = tf.stack([tf.function(one)(row) for row in x])
-    found = strict_map(one, x)
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    return gradient_of(lambda: loop(3, lambda i, s: loop(2, lambda j, s: step(s, i, j), s), x), x)
 
 
+@case(compare, tf.reshape(tf.range(12.0), [4, 3]), function={}, rtol=1e-6)
 @pytest.mark.parametrize("name", ["of a table", "of the trip"])
-def test_three_loops_of_equal_trips(name):
+def test_three_loops_of_equal_trips(name, x):
     """Their gradients keep lists of lists of what all rows share: an error when it ran."""
     table = tf.constant([[0.5, -1.0, 2.0], [1.5, 0.3, -0.2]])
 
     def inner(j, t, s):
         return s * table[j] if name == "of a table" else s * tf.cast(t + 1, s.dtype)
 
-    def one(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            s = loop(
-                3, lambda _, s: loop(2, lambda j, s: loop(2, lambda t, s: inner(j, t, s), s), s), x
-            )
-            total = tf.reduce_sum(s)
-        return tape.gradient(total, x)
-
-    rows = tf.reshape(tf.range(12.0), [4, 3])
-    found = tf.function(lambda x: strict_map(one, x), autograph=False)(rows)
-    np.testing.assert_allclose(found, [tf.function(one)(x) for x in rows], rtol=1e-6)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        s = loop(
+            3, lambda _, s: loop(2, lambda j, s: loop(2, lambda t, s: inner(j, t, s), s), s), x
+        )
+        total = tf.reduce_sum(s)
+    return tape.gradient(total, x)
 
 
 def test_what_a_conditional_of_all_rows_keeps_in_a_loop_of_some():

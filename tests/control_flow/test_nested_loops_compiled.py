@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import refuse
 from tests.comparisons import compare, gradient_of, gradients_in_body, mapped
 from tf_pfor._tf import _functions
 
@@ -124,14 +125,17 @@ def assert_right(model, n):
     compare(gradients(model), OUTER[:n], INNER[:n], X[:n], function={"jit_compile": True})
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_gradients_in_the_body(name):
-    assert_right(MODELS[name], 5)
+COMPILED = {"jit_compile": True}
+test_table_of_gradients = table({
+    "of five rows": (lambda name: assert_right(MODELS[name], 5), MODELS),
+    "of one row": (
+        lambda name: assert_right(MODELS[name], 1), ["inner equal", "both differ", "for in for"]
+    ),
+})  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["inner equal", "both differ", "for in for"])
-def test_one_row(name):
-    assert_right(MODELS[name], 1)
+def refuse_compiled(one, match):
+    refuse(one, OUTER, INNER, X, match=match, function=COMPILED)
 
 
 def test_no_rows():
@@ -158,16 +162,11 @@ def test_a_tape_around_the_map(name):
 
 def test_a_loop_in_a_branch_is_refused():
     def model(k, m, x):
-        def loop():
-            return tf.while_loop(
-                lambda t, _: t < m, lambda t, s: (t + 1, cell(s, x)), (0, x), maximum_iterations=4
-            )[1]
-
+        body = lambda t, s: (t + 1, cell(s, x))
+        loop = lambda: tf.while_loop(lambda t, _: t < m, body, (0, x), maximum_iterations=4)[1]
         return tf.cond(k > 1, loop, lambda: tf.sin(x))
 
-    one = gradients(model)
-    with pytest.raises(tf_pfor.NotVectorizableError, match="put the condition into that of the"):
-        tf.function(tf_pfor.vmap(one), jit_compile=True, autograph=False)(OUTER, INNER, X)
+    refuse_compiled(gradients(model), "put the condition into that of the")
 
 
 def test_loops_without_a_bound_are_refused():
@@ -189,13 +188,9 @@ def test_trips_that_the_loop_around_computes_are_refused(weight, differs):
                 s = tf.tanh(tf.linalg.matvec(weight, s)) + 0.1 * x
         return s
 
-    def one(k, m, x):
-        return gradient_of(
-            lambda: tf.reduce_sum(_functions.autographed(model)(k, m, x) ** 2), [x, weight]
-        )
-
-    with pytest.raises(tf_pfor.NotVectorizableError, match="give that one maximum_iterations"):
-        tf.function(tf_pfor.vmap(one), jit_compile=True, autograph=False)(OUTER, INNER, X)
+    total = lambda *row: tf.reduce_sum(_functions.autographed(model)(*row) ** 2)
+    one = lambda k, m, x: gradient_of(lambda: total(k, m, x), [x, weight])
+    refuse_compiled(one, "give that one maximum_iterations")
 
 
 def test_rows_in_the_outer_loop_have_the_room_of_all_rows():

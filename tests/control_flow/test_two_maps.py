@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.cases import grid
+from tests.cases import grid, refuse
 from tests.comparisons import assert_close, by_row, compare, gradient_of, gradients_in_body, mapped
 from tests.comparisons import in_two_maps as in_maps
 
@@ -208,21 +208,6 @@ def check(one, args=ARGS, *, eagerly=False, **options):
     assert_close(run(*args), one_by_one(one, *args))
 
 
-@pytest.mark.parametrize("model", [*LOOPS, *BRANCHES])
-def test_gradients(model):
-    check(gradients(model), eagerly=model in LOOPS)
-
-
-@grid(model=LOOPS, strategy=["compact", "mask"])
-def test_strategies(model, strategy):
-    check(gradients(model), eagerly=True, while_strategy=strategy)
-
-
-@pytest.mark.parametrize("model", [loop_in_a_loop, captured, of_an_array, equal_trips])
-def test_second_gradients(model):
-    check(second_gradients(model))
-
-
 sines = lambda nest: tf.add_n([tf.reduce_sum(tf.sin(g)) for g in nest])
 
 
@@ -236,22 +221,19 @@ def differentiated(rows):
     return one
 
 
-@pytest.mark.parametrize("model", [captured, equal_trips])
-def test_differentiated_in_the_outer_body(model):
+def differentiated_in_the_outer_body(model):
     one = gradients(model)
     expected = by_row(differentiated(lambda *rows: by_row(one, *rows)), *PAIRS)
     found = mapped(differentiated(lambda *rows: mapped(one, *rows)), *PAIRS)
     assert_close(found, expected)
 
 
-def test_differentiated_in_the_outer_body_with_an_array_is_refused():
-    one = gradients(of_an_array)
-    with pytest.raises(tf_pfor.NotVectorizableError, match="axes that differ are not indexed"):
-        mapped(differentiated(lambda *rows: mapped(one, *rows)), *PAIRS)
+def refused_in_the_outer_body(model):
+    one = differentiated(lambda *rows: mapped(gradients(model), *rows))
+    refuse(one, *PAIRS, match="axes that differ are not indexed")
 
 
-@pytest.mark.parametrize("model", [captured, to_an_array])
-def test_differentiated_outside(model):
+def differentiated_outside(model):
     """A tape around both maps."""
 
     def total(rows):
@@ -263,29 +245,60 @@ def test_differentiated_outside(model):
     assert_close(found, expected)
 
 
-def test_three_maps():
-    compare(gradients(captured), *[tf.stack([a, a[::-1]]) for a in PAIRS], maps=3)
-
-
-FEW = [(captured, 1, 3), (captured, 3, 1), (captured, 1, 1), (branches, 4, 1)]
-FEW += [
-    (f, *n) for f in (in_each_other, loop_in_a_branch, loop_in_a_loop) for n in [(1, 3), (4, 1)]
 ]
 
 
-@pytest.mark.parametrize(("model", "n", "k"), FEW)
-def test_few_rows(model, n, k):
+def few_rows(model, n, k):
     last = slice(-n, None)
     args = (*(a[last, :k] for a in PAIRS), P[last], Q[:k])
     check(gradients(model), args if model is captured else few(n, k), eagerly=model is captured)
 
 
-@pytest.mark.parametrize(
-    ("model", "n", "k"), [(captured, 0, 3), (captured, 3, 0), (captured, 0, 0), (branches, 4, 0)]
-)
-def test_no_rows(model, n, k):
+def no_rows(model, n, k):
     found = in_two_maps(gradients(model), *few(n, k))
     assert [g.shape for g in found] == [(n, k, 3), (n, k, 5, 3), (n, k, 3, 3)]
+
+
+def eager(model, args=ARGS, **options):
+    check(gradients(model), args, eagerly=True, **options)
+
+
+NESTED = [in_each_other, loop_in_a_branch, loop_in_a_loop]
+test_table_of_gradients = table({
+    "loops": (eager, LOOPS),
+    "branches": (lambda model: check(gradients(model)), BRANCHES),
+    "strategies": (
+        lambda model, strategy: eager(model, while_strategy=strategy), LOOPS, ["compact", "mask"]
+    ),
+    "second": (
+        lambda model: check(second_gradients(model)),
+        [loop_in_a_loop, captured, of_an_array, equal_trips],
+    ),
+    "in the outer body": (differentiated_in_the_outer_body, [captured, equal_trips]),
+    "in the outer body, refused": (refused_in_the_outer_body, [of_an_array]),
+    "outside": (differentiated_outside, [captured, to_an_array]),
+    "in three maps": (
+        lambda model: compare(gradients(model), *[tf.stack([a, a[::-1]]) for a in PAIRS], maps=3),
+        [captured],
+    ),
+    "few rows": (few_rows, [captured], [1], [1, 3]),
+    "few outer rows": (few_rows, [captured], [3], [1]),
+    "one outer row": (few_rows, NESTED, [1], [3]),
+    "one inner row": (few_rows, [branches, *NESTED], [4], [1]),
+    "no rows": (no_rows, [captured], [0], [0, 3]),
+    "no inner rows": (no_rows, [captured], [3], [0]),
+    "no inner rows of branches": (no_rows, [branches], [4], [0]),
+    # XLA's lists have room for as many items in all rows.
+    "compiled": (
+        lambda most: compare(
+            gradients(lambda r: captured(r, maximum_iterations=most)), *PAIRS, maps=2,
+            function={"jit_compile": True},
+        ),
+        [5],
+    ),
+    "one branch for all rows": (lambda: eager(branches, (K * 0, *ARGS[1:])),),
+    "the other branch for all rows": (lambda: eager(branches, (K + 9, *ARGS[1:])),),
+})  # fmt: skip
 
 
 @pytest.mark.parametrize("model", [captured, in_each_other, loop_in_a_loop])
@@ -302,12 +315,6 @@ def test_unknown_number_of_rows(model):
             assert_close(found, one_by_one(one, *args))
 
 
-def test_jit_compile():
-    """XLA's lists have room for as many items in all rows."""
-    one = gradients(lambda r: captured(r, maximum_iterations=5))
-    compare(one, *PAIRS, maps=2, function={"jit_compile": True})
-
-
 def test_what_is_kept_without_a_static_shape():
     shapes = tf.TensorShape([]), tf.TensorShape([None])
 
@@ -320,11 +327,6 @@ def test_what_is_kept_without_a_static_shape():
     options = {"out_shapes": "dense", "fallback": "loop"}
     with pytest.warns(tf_pfor.FallbackWarning, match="While"):  # in maps of maps only
         check(gradients(model), few(2, 2), inner=options, **options)
-
-
-def test_one_branch_for_all_rows():
-    for k in (K * 0, K + 9):
-        check(gradients(branches), (k, *ARGS[1:]), eagerly=True)
 
 
 V = tf.constant(RNG.normal(size=[4, 4]))

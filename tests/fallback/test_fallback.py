@@ -73,15 +73,9 @@ def test_values_and_gradients(name, mode, monkeypatch):
 
 @grid(spec=[[3, 2], [None, 2], [None, None]], n=[0, 1, 3])
 def test_sizes(n, spec):
-    fn = BODIES["several"]
-    if spec[0] is not None:
-        spec = [n, 2]
-    mapped = tf.function(
-        lambda x: tf_pfor.vectorized_map(fn, x),
-        autograph=False,
-        input_signature=[tf.TensorSpec(spec)],
-    )
-    found = mapped(rows(n))
+    fn, spec = BODIES["several"], tf.TensorSpec(spec if spec[0] is None else [n, 2])
+    run = lambda x: tf_pfor.vectorized_map(fn, x)
+    found = tf.function(run, autograph=False, input_signature=[spec])(rows(n))
     assert found.shape[0] == n
     if n:
         np.testing.assert_allclose(found, loop(fn, rows(n)), 1e-5)
@@ -123,11 +117,8 @@ def test_one_warning_for_each_op_type():
         tf_pfor.vectorized_map(BODIES["several"], rows(3))
     texts = sorted(str(w.message) for w in caught if w.category is tf_pfor.FallbackWarning)
     assert all("test_fallback.py:" in t for t in texts)
-    assert [t.split(" (")[0] for t in texts] == [
-        "1 op(s) of type Erf",
-        "1 op(s) of type Sinh",
-        "1 op(s) of type Xlogy",
-    ]
+    types = [f"1 op(s) of type {op}" for op in ("Erf", "Sinh", "Xlogy")]
+    assert [t.split(" (")[0] for t in texts] == types
     assert all("no converter is registered" in t for t in texts)
 
 
@@ -249,12 +240,9 @@ def test_the_gradient_of_a_stateful_op():
 
 
 def test_a_stateful_op_is_refused_when_loops_are_off():
+    fn = lambda r, see: tf.py_function(see, [r], tf.int32)
     with pytest.raises(tf_pfor.NotVectorizableError, match="EagerPyFunc.*test_fallback.py"):
-        in_order(
-            lambda r, see: tf.py_function(see, [r], tf.int32),
-            tf.range(3),
-            fallback_to_while_loop=False,
-        )
+        in_order(fn, tf.range(3), fallback_to_while_loop=False)
 
 
 def test_what_is_refused():
@@ -290,11 +278,9 @@ def test_of_version_1_loops():
 def test_saved_model(tmp_path):
     module = tf.Module()
     fn = BODIES["several"]
-    module.f = tf.function(
-        lambda x: tf_pfor.vectorized_map(fn, x),
-        autograph=False,
-        input_signature=[tf.TensorSpec([None, 2])],
-    )
+    run = lambda x: tf_pfor.vectorized_map(fn, x)
+    spec = tf.TensorSpec([None, 2])
+    module.f = tf.function(run, autograph=False, input_signature=[spec])
     module.w = W
     tf.saved_model.save(module, str(tmp_path))
     x = rows(3)

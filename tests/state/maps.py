@@ -29,7 +29,7 @@ def mapped(request):
 var = lambda value, **options: tf.Variable(value, **options)
 
 
-def check_as_the_loop(mapped, body, *starts, elems=X, rtol=1e-5):
+def check_as_the_loop(body, *starts, mapped, elems=X, rtol=1e-5):
     """``body(*variables, *row)`` gives what a loop gives, and leaves the same variables."""
     mine, theirs = ([var(start) for start in starts] for _ in range(2))
     is_pair = isinstance(elems, tuple)

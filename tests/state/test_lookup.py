@@ -105,42 +105,30 @@ def test_inserts_and_removals(make, n):
 def test_all_updates_come_before_a_read():
     """The lock-step meaning, as for variables."""
     table = _scalars()
-
-    def body(key):
-        table.insert(key, 1.0)
-        return table.size()
-
+    body = lambda key: (table.insert(key, 1.0), table.size())[1]
     assert _mapped(body, tf.constant([1, 2, 3], tf.int64)).numpy().tolist() == [3, 3, 3]
+
+
+def counted(table):
+    """A body that adds two to the value of a key."""
+    return lambda key: (table.insert(key, table.lookup(key) + 2.0), key)[1]
 
 
 @pytest.mark.parametrize("n", [0, 1, 5])
 def test_an_insert_that_depends_on_a_find_runs_in_order(n):
     keys = tf.constant([1, 2, 1, 1, 2][:n], tf.int64)
-
-    def body(table):
-        def run(key):
-            table.insert(key, table.lookup(key) + 2.0)
-            return key
-
-        return run
-
     expected, found = _scalars(), _scalars()
     for key in keys:
-        body(expected)(key)
+        counted(expected)(key)
     with pytest.warns(tf_pfor.FallbackWarning, match="LookupTableInsertV2"):
-        tf_pfor.vectorized_map(body(found), keys)
+        tf_pfor.vectorized_map(counted(found), keys)
     assert _contents(found) == _contents(expected)
 
 
 def test_an_insert_that_depends_on_a_find_is_refused_without_loops():
     table = _scalars()
-
-    def body(key):
-        table.insert(key, table.lookup(key) + 1.0)
-        return key
-
     with pytest.raises(UnsupportedStateError, match=r"LookupTableFindV2 .*test_lookup"):
-        tf_pfor.vectorized_map(body, tf.constant([1, 1], tf.int64), False)
+        tf_pfor.vectorized_map(counted(table), tf.constant([1, 1], tf.int64), False)
     assert table.size() == 0
 
 
@@ -212,11 +200,9 @@ def test_lookups_in_a_map_in_a_map():
 def test_a_default_of_each_row_runs_in_a_loop():
     table = _scalars()
     table.insert(tf.constant([1], tf.int64), [4.0])
-    body = lambda key, default: table.lookup(key, default)
+    given = (tf.constant([1, 2, 3], tf.int64), tf.constant([7.0, 8, 9]))
     with pytest.warns(tf_pfor.FallbackWarning, match="LookupTableFindV2"):
-        found = tf_pfor.vectorized_map(
-            lambda given: body(*given), (tf.constant([1, 2, 3], tf.int64), tf.constant([7.0, 8, 9]))
-        )
+        found = tf_pfor.vectorized_map(lambda row: table.lookup(*row), given)
     assert found.numpy().tolist() == [4.0, 8.0, 9.0]
 
 

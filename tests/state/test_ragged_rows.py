@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import of_unknown_n, pairwise, strict_map
+from tests.comparisons import gradient_of, of_unknown_n, pairwise, rows_of, strict_map
 from tests.state.maps import var
 
 LENGTHS = [2, 1, 0, 3]
@@ -62,25 +62,15 @@ def test_a_python_function_gives_as_many_as_the_row_has(mapped, function):
 
 
 def test_a_python_function_without_rows():
-    def body(r):
-        made = tf.numpy_function(lambda x: np.float32(x.sum()), [r], tf.float32)
-        return tf.ensure_shape(made, [])
-
-    assert tf_pfor.vectorized_map(body, ROWS[:0]).shape == [0]
+    made = lambda r: tf.numpy_function(lambda x: np.float32(x.sum()), [r], tf.float32)
+    assert tf_pfor.vectorized_map(lambda r: tf.ensure_shape(made(r), []), ROWS[:0]).shape == [0]
 
 
 @pytest.mark.parametrize("is_traced", [False, True])
 def test_gradients_go_through_a_python_function_of_each_row(is_traced):
-    x = var(ROWS.values)
-
-    def body(r):
-        return tf.ensure_shape(tf.py_function(lambda a: tf.reduce_sum(a * a), [r], tf.float32), [])
-
-    def gradient():
-        with tf.GradientTape() as tape:
-            total = tf.reduce_sum(tf_pfor.vectorized_map(body, ROWS.with_values(x)))
-        return tape.gradient(total, x)
-
+    x, squares = var(ROWS.values), lambda a: tf.reduce_sum(a * a)
+    body = lambda r: tf.ensure_shape(tf.py_function(squares, [r], tf.float32), [])
+    gradient = lambda: gradient_of(lambda: tf_pfor.vectorized_map(body, ROWS.with_values(x)), x)
     found = tf.function(gradient, autograph=False)() if is_traced else gradient()
     np.testing.assert_allclose(found, 2 * ROWS.values)
 

@@ -91,7 +91,8 @@ IN_ORDER = (
 @grid(body=VECTORIZED + IN_ORDER, n=[4, 1, 0])
 def test_as_in_a_loop(body, n):
     rows = tf.constant(X[:n])
-    check_as_the_loop(tf_pfor.vectorized_map, body, *body.starts, elems=rows, rtol=1e-6)
+    mapped = tf_pfor.vectorized_map
+    check_as_the_loop(body, *body.starts, mapped=mapped, elems=rows, rtol=1e-6)
 
 
 @pytest.mark.parametrize("body", VECTORIZED)
