@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.cases import case, refuse
+from tests.cases import case, refuse, table
 from tests.comparisons import (
     by_row,
     compare,

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.cases import refuse
+from tests.cases import refuse, table
 from tests.comparisons import compare, gradient_of, gradients_in_body, mapped
 from tf_pfor._tf import _functions
 

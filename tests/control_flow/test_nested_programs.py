@@ -5,6 +5,7 @@ import random
 import numpy as np
 import tensorflow as tf
 
+from tests.cases import table
 from tests.comparisons import assert_close, by_row, compare, gradient_of, mapped
 
 W = tf.Variable(np.random.default_rng(0).normal(size=[3, 3]) * 0.5)

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.cases import grid, refuse
+from tests.cases import grid, refuse, table
 from tests.comparisons import assert_close, by_row, compare, gradient_of, gradients_in_body, mapped
 from tests.comparisons import in_two_maps as in_maps
 
@@ -243,9 +243,6 @@ def differentiated_outside(model):
     found = tf.function(lambda: total(in_maps), autograph=False)()
     expected = tf.function(lambda: total(lambda *args: by_row(*args, maps=2)))()
     assert_close(found, expected)
-
-
-]
 
 
 def few_rows(model, n, k):
