@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests import comparisons
-from tests.comparisons import pairwise, value_and_gradient
+from tests.comparisons import assert_close, pairwise, value_and_gradient
 from tests.recording.test_batched import TREES, UNITS, Model
 
 assert_close = functools.partial(comparisons.assert_close, rtol=1e-5, atol=1e-6)  # of float32
@@ -112,27 +112,13 @@ def steps_of_descent(x):
     return x
 
 
-BODIES = {
-    "ops": gradient_of(layer),
-    "cell": gradient_of(as_cell),
-    "function": gradient_of(as_function),
-    **{
-        f.__name__: f
-        for f in (
-            equal_calls_before_the_tape,
-            second_derivative,
-            persistent,
-            from_the_middle,
-            loop_by_value,
-            unknown_sizes,
-            several_targets,
-            an_unused_result,
-            rows_of_a_table,
-            unconnected,
-            steps_of_descent,
-        )
-    },
-}
+BODIES = {f.__name__: f for f in (
+    equal_calls_before_the_tape, second_derivative, persistent, from_the_middle, loop_by_value,
+    unknown_sizes, several_targets, an_unused_result, rows_of_a_table, unconnected,
+    steps_of_descent,
+)}  # fmt: skip
+UNITS_OF_LAYER = {"ops": layer, "cell": as_cell, "function": as_function}
+BODIES = {unit: gradient_of(f) for unit, f in UNITS_OF_LAYER.items()} | BODIES
 
 
 @pytest.mark.parametrize("name", BODIES)
