@@ -179,18 +179,14 @@ def test_for_loop_runs_side_effects_in_order():
 # -- vectorized_map --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        lambda a, b: (a, b),
-        lambda a, b: [a, b],
-        lambda a, b: {"a": a, "b": b},
-        lambda a, b: Point(a, b),
-        lambda a, b: Pair(a, {"k": b}),
-        lambda a, b: {"t": (a, [b])},
-    ],
-    ids=["tuple", "list", "dict", "namedtuple", "dataclass", "nested"],
-)
+@pytest.mark.parametrize("wrap", [
+    lambda a, b: (a, b),
+    lambda a, b: [a, b],
+    lambda a, b: {"a": a, "b": b},
+    lambda a, b: Point(a, b),
+    lambda a, b: Pair(a, {"k": b}),
+    lambda a, b: {"t": (a, [b])},
+], ids=["tuple", "list", "dict", "namedtuple", "dataclass", "nested"])  # fmt: skip
 def test_nests_in_and_out(call, wrap):
     a, b = rows(3, 2), rows(3)
     seen = []

@@ -19,16 +19,12 @@ WHOLE = {
     "pmax": (pmax, lambda x: tf.broadcast_to(tf.reduce_max(x, 0), tf.shape(x))),
     "pmin": (pmin, lambda x: tf.broadcast_to(tf.reduce_min(x, 0), tf.shape(x))),
     "all_gather": (all_gather, lambda x: tf.tile(x[None], [3, 1, 1])),
-    "all_gather_1": (
-        lambda x: all_gather(x, axis=-1),
-        lambda x: tf.tile(tf.transpose(x)[None], [3, 1, 1]),
-    ),
+    "all_gather_1": (lambda x: all_gather(x, axis=-1),
+        lambda x: tf.tile(tf.transpose(x)[None], [3, 1, 1])),
     "roll": (lambda x: ppermute(x, perm=ROLL), lambda x: tf.roll(x, 1, 0)),
-    "shift": (
-        lambda x: ppermute(x, perm=[(1, 0), (2, 1)]),
-        lambda x: tf.concat([x[1:], tf.zeros([1, 2])], 0),
-    ),
-}
+    "shift": (lambda x: ppermute(x, perm=[(1, 0), (2, 1)]),
+        lambda x: tf.concat([x[1:], tf.zeros([1, 2])], 0)),
+}  # fmt: skip
 KINDS = pytest.mark.parametrize("kind", WHOLE)
 
 

@@ -152,19 +152,15 @@ def test_negative_iters(call, loop, iters):
 
 
 @pytest.mark.parametrize("loop", LOOPS, ids=["pfor", "for_loop"])
-@pytest.mark.parametrize(
-    ("iters", "text"),
-    [
-        (2.0, "2.0"),
-        (True, "True"),
-        (None, "None"),
-        ("3", "string"),
-        (tf.constant(2.0), "dtype float32"),
-        (tf.constant([2, 3]), "shape (2,)"),
-        (np.float32(2), "float32"),
-    ],
-    ids=lambda x: x if isinstance(x, str) else "",
-)
+@pytest.mark.parametrize(("iters", "text"), [
+    (2.0, "2.0"),
+    (True, "True"),
+    (None, "None"),
+    ("3", "string"),
+    (tf.constant(2.0), "dtype float32"),
+    (tf.constant([2, 3]), "shape (2,)"),
+    (np.float32(2), "float32"),
+], ids=lambda x: x if isinstance(x, str) else "")  # fmt: skip
 def test_iters_that_are_no_integer(call, loop, iters, text):
     wanted = "iters must be an integer or a scalar integer tensor"
     check(call, lambda: loop(iters), NO_TYPE, wanted, text)

@@ -225,16 +225,12 @@ def test_dataclasses_without_a_kept_trace():
     assert found.a.x.numpy().tolist() == [0.0, 2.0, 4.0]
 
 
-@pytest.mark.parametrize(
-    "x",
-    [
-        tf.ragged.constant([[[1.0], []], [[2.0, 3.0]]]).with_values(
-            tf.ragged.constant([[1.0], [], [2.0, 3.0]])
-        ),
-        tf.sparse.from_dense([[1.0], [0.0]]),
-    ],
-    ids=type,
-)
+@pytest.mark.parametrize("x", [
+    tf.ragged.constant([[[1.0], []], [[2.0, 3.0]]]).with_values(
+        tf.ragged.constant([[1.0], [], [2.0, 3.0]])
+    ),
+    tf.sparse.from_dense([[1.0], [0.0]]),
+], ids=type)  # fmt: skip
 def test_composites_that_all_rows_share(x):
     flat = x.values
     shared = vmap(lambda a, i: tf.reduce_sum(a.values) * i, (None, 0))(x, tf.range(2.0))

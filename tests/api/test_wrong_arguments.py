@@ -226,16 +226,12 @@ def test_an_error_of_shapes_lists_the_users_lines_only(where, way):
 # -- When it runs ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "loop",
-    [
-        lambda n: tf_pfor.pfor(lambda i: i, n),
-        lambda n: tf_pfor.pfor(lambda i: 3.0, n),
-        lambda n: tf_pfor.pfor(lambda i: i, n, parallel_iterations=2),
-        lambda n: tf_pfor.for_loop(lambda i: i, tf.int32, n),
-    ],
-    ids=["rows", "constant", "blocks", "for_loop"],
-)
+@pytest.mark.parametrize("loop", [
+    lambda n: tf_pfor.pfor(lambda i: i, n),
+    lambda n: tf_pfor.pfor(lambda i: 3.0, n),
+    lambda n: tf_pfor.pfor(lambda i: i, n, parallel_iterations=2),
+    lambda n: tf_pfor.for_loop(lambda i: i, tf.int32, n),
+], ids=["rows", "constant", "blocks", "for_loop"])  # fmt: skip
 @of_cpus
 def test_negative_iters_when_it_runs_are_named(loop):
     run = tf.function(loop, input_signature=[tf.TensorSpec([], tf.int64)])

@@ -275,75 +275,41 @@ def test_per_example_aux_and_unused_variables():
 _in_graph = lambda fn: lambda: tf.function(fn, autograph=False)()
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "text"),
-    [
-        (lambda: jacobians.jacobian(tf.ones([2]), tf.ones([2])), ArgumentTypeError, "tape_jac"),
-        (
-            _in_graph(lambda: jacobians.batch_jacobian(tf.zeros([]), tf.zeros([2]))),
-            ArgumentError,
-            "output of a batch jacobian is a scalar",
+@pytest.mark.parametrize(("make", "error", "text"), [
+    (lambda: jacobians.jacobian(tf.ones([2]), tf.ones([2])), ArgumentTypeError, "tape_jac"),
+    (_in_graph(lambda: jacobians.batch_jacobian(tf.zeros([]), tf.zeros([2]))), ArgumentError,
+        "output of a batch jacobian is a scalar"),
+    (_in_graph(lambda: jacobians.batch_jacobian(tf.zeros([3]), tf.zeros([2]))), ArgumentError,
+        "same number of rows"),
+    (lambda: functional.jacrev(tf.abs, argnums=2)(tf.ones([2])), ArgumentError, "argument 2"),
+    (lambda: functional.jacrev(3), ArgumentError, "expected a function"),
+    (lambda: functional.jacrev(tf.abs, "x"), ArgumentError, "argnums must be an int"),
+    (lambda: functional.jacrev(tf.add, (0, -2))(tf.ones([2]), tf.ones([2])), ArgumentError,
+        "an argument twice"),
+    (lambda: functional.jacfwd(tf.square)(tf.constant([1, 2])), ArgumentError, "int32"),
+    (lambda: functional.jacrev(tf.argmax)(tf.ones([2])), ArgumentError, "int64"),
+    (lambda: functional.jacrev(lambda x: None)(tf.ones([2])), ArgumentError, "found None"),
+    (lambda: functional.hvp(tf.norm)(tf.ones([2]), tf.ones([1])), ArgumentError,
+        "must be like the argument"),
+    (lambda: jacobians.tape_jacobian(tf.GradientTape(), [tf.ones([2])], tf.ones([2])),
+        ArgumentTypeError, "must be one tensor"),
+    (
+        lambda: per_example.per_example_gradients(
+            lambda x: tf.constant(1), tf.Variable(1.0), tf.ones([2])
         ),
-        (
-            _in_graph(lambda: jacobians.batch_jacobian(tf.zeros([3]), tf.zeros([2]))),
-            ArgumentError,
-            "same number of rows",
-        ),
-        (lambda: functional.jacrev(tf.abs, argnums=2)(tf.ones([2])), ArgumentError, "argument 2"),
-        (lambda: functional.jacrev(3), ArgumentError, "expected a function"),
-        (lambda: functional.jacrev(tf.abs, "x"), ArgumentError, "argnums must be an int"),
-        (
-            lambda: functional.jacrev(tf.add, (0, -2))(tf.ones([2]), tf.ones([2])),
-            ArgumentError,
-            "an argument twice",
-        ),
-        (lambda: functional.jacfwd(tf.square)(tf.constant([1, 2])), ArgumentError, "int32"),
-        (lambda: functional.jacrev(tf.argmax)(tf.ones([2])), ArgumentError, "int64"),
-        (lambda: functional.jacrev(lambda x: None)(tf.ones([2])), ArgumentError, "found None"),
-        (
-            lambda: functional.hvp(tf.norm)(tf.ones([2]), tf.ones([1])),
-            ArgumentError,
-            "must be like the argument",
-        ),
-        (
-            lambda: jacobians.tape_jacobian(tf.GradientTape(), [tf.ones([2])], tf.ones([2])),
-            ArgumentTypeError,
-            "must be one tensor",
-        ),
-        (
-            lambda: per_example.per_example_gradients(
-                lambda x: tf.constant(1), tf.Variable(1.0), tf.ones([2])
-            ),
-            ArgumentError,
-            "no gradient",
-        ),
-        (
-            lambda: per_example.clipped_gradient_sum(
-                tf.abs, tf.Variable(1.0), tf.ones([2]), clip_norm=0
-            ),
-            ArgumentError,
-            "clip_norm must be a positive number",
-        ),
-        (
-            lambda: functional.jacrev(tf.abs, has_aux=True)(tf.ones([2])),
-            ArgumentError,
-            "must return (outputs, aux)",
-        ),
-        (lambda: functional.hvp(tf.abs)(tf.ones([2]), tf.ones([2])), ArgumentError, "one scalar"),
-        (
-            lambda: per_example.per_example_gradients(
-                lambda x: x, tf.Variable(1.0), tf.ones([2, 3])
-            ),
-            ArgumentError,
-            "scalar for one example",
-        ),
-        (
-            lambda: per_example.per_example_gradients(lambda x: x, [], tf.ones([2])),
-            ArgumentError,
-            "nothing to differentiate",
-        ),
-    ],
-)
+        ArgumentError,
+        "no gradient",
+    ),
+    (lambda: per_example.clipped_gradient_sum(tf.abs, tf.Variable(1.0), tf.ones([2]), clip_norm=0),
+        ArgumentError, "clip_norm must be a positive number"),
+    (lambda: functional.jacrev(tf.abs, has_aux=True)(tf.ones([2])), ArgumentError,
+        "must return (outputs, aux)"),
+    (lambda: functional.hvp(tf.abs)(tf.ones([2]), tf.ones([2])), ArgumentError, "one scalar"),
+    (lambda: per_example.per_example_gradients(lambda x: x, tf.Variable(1.0), tf.ones([2, 3])),
+        ArgumentError, "scalar for one example"),
+    (lambda: per_example.per_example_gradients(lambda x: x, [], tf.ones([2])), ArgumentError,
+        "nothing to differentiate"),
+])  # fmt: skip
 def test_errors(make, error, text):
     with pytest.raises(error) as caught:
         make()

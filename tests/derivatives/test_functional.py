@@ -343,35 +343,26 @@ def test_what_tensorflow_cannot_differentiate():
 cube = lambda x: tf.reduce_sum(x**3)
 
 
-@pytest.mark.parametrize(
-    ("run", "error", "text"),
-    [
-        (lambda: tf_pfor.jacrev(wave)(X), ArgumentError, "output has dtype complex64, expected a"),
-        (lambda: tf_pfor.hessian(wave)(X), ArgumentError, "Use jacfwd"),
-        (lambda: tf_pfor.jacrev(cube)(Z), ArgumentError, "holomorphic=True"),
-        (lambda: tf_pfor.jacfwd(cube)({"z": [Z]}), ArgumentError, r"argument 0\['z'\]\[0\] has"),
-        (lambda: tf_pfor.jacfwd(tf.abs, holomorphic=True)(Z), ArgumentError, "output has dtype fl"),
-        (lambda: tf_pfor.jacrev(cube, holomorphic=True)(X), ArgumentError, "expected a complex"),
-        (lambda: tf_pfor.laplacian(cube)(Z), ArgumentError, "real and imaginary"),
-        (lambda: tf_pfor.hvp(cube)(Z, Z), ArgumentError, "expected a real"),
-        (lambda: tf_pfor.hvp(wave)(X, X), ArgumentError, "output has dtype complex64"),
-        (lambda: tf_pfor.hvp(cube)(X, tf.complex(X, X)), ArgumentError, "found complex64"),
-        (lambda: tf_pfor.hvp(cube)(X, {"a": X}), ArgumentError, "vector of hvp must be like"),
-        (lambda: tf_pfor.hvp(cube)(X), ArgumentError, "in front of the vector"),
-        (lambda: tf_pfor.jacrev(cube, True), ArgumentError, "argnums must be"),
-        (lambda: tf_pfor.jacrev(cube, 1.0), ArgumentError, "argnums must be"),
-        (
-            lambda: tf_pfor.jacrev(lambda x: {"n": tf.argmax(x)})(X),
-            ArgumentError,
-            r"output\['n'\] has dtype int64",
-        ),
-        (
-            lambda: tf_pfor.jacrev(lambda r: r.values)(tf.ragged.constant([[1.0], []])),
-            ArgumentTypeError,
-            "argument 0 holds a RaggedTensor",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("run", "error", "text"), [
+    (lambda: tf_pfor.jacrev(wave)(X), ArgumentError, "output has dtype complex64, expected a"),
+    (lambda: tf_pfor.hessian(wave)(X), ArgumentError, "Use jacfwd"),
+    (lambda: tf_pfor.jacrev(cube)(Z), ArgumentError, "holomorphic=True"),
+    (lambda: tf_pfor.jacfwd(cube)({"z": [Z]}), ArgumentError, r"argument 0\['z'\]\[0\] has"),
+    (lambda: tf_pfor.jacfwd(tf.abs, holomorphic=True)(Z), ArgumentError, "output has dtype fl"),
+    (lambda: tf_pfor.jacrev(cube, holomorphic=True)(X), ArgumentError, "expected a complex"),
+    (lambda: tf_pfor.laplacian(cube)(Z), ArgumentError, "real and imaginary"),
+    (lambda: tf_pfor.hvp(cube)(Z, Z), ArgumentError, "expected a real"),
+    (lambda: tf_pfor.hvp(wave)(X, X), ArgumentError, "output has dtype complex64"),
+    (lambda: tf_pfor.hvp(cube)(X, tf.complex(X, X)), ArgumentError, "found complex64"),
+    (lambda: tf_pfor.hvp(cube)(X, {"a": X}), ArgumentError, "vector of hvp must be like"),
+    (lambda: tf_pfor.hvp(cube)(X), ArgumentError, "in front of the vector"),
+    (lambda: tf_pfor.jacrev(cube, True), ArgumentError, "argnums must be"),
+    (lambda: tf_pfor.jacrev(cube, 1.0), ArgumentError, "argnums must be"),
+    (lambda: tf_pfor.jacrev(lambda x: {"n": tf.argmax(x)})(X), ArgumentError,
+        r"output\['n'\] has dtype int64"),
+    (lambda: tf_pfor.jacrev(lambda r: r.values)(tf.ragged.constant([[1.0], []])), ArgumentTypeError,
+        "argument 0 holds a RaggedTensor"),
+])  # fmt: skip
 def test_errors(run, error, text):
     with pytest.raises(error, match=text):
         run()

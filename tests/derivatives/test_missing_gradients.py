@@ -156,16 +156,12 @@ def test_forward_mode_of_gradients_that_add_something_to_a_cotangent():
     np.testing.assert_allclose(tf_pfor.jacfwd(of_two_terms)(x), [[4.0, 0.0], [0.0, 0.4]], 1e-6)
 
 
-@pytest.mark.parametrize(
-    "gradient",
-    [
-        lambda d: 2.0 * tf.atan(d),
-        lambda d: d * tf.reduce_prod(tf.stop_gradient(d) * 0.0 + 1.0) + tf.math.cumprod(d),
-        lambda d: tf.where([True, False], d, 5.0),
-        lambda d: tf.pad(d[1:], [[0, 1]], constant_values=1.0),
-    ],
-    ids=["arc tangent", "products", "choice of a constant", "padded with a constant"],
-)
+@pytest.mark.parametrize("gradient", [
+    lambda d: 2.0 * tf.atan(d),
+    lambda d: d * tf.reduce_prod(tf.stop_gradient(d) * 0.0 + 1.0) + tf.math.cumprod(d),
+    lambda d: tf.where([True, False], d, 5.0),
+    lambda d: tf.pad(d[1:], [[0, 1]], constant_values=1.0),
+], ids=["arc tangent", "products", "choice of a constant", "padded with a constant"])  # fmt: skip
 def test_forward_mode_refuses_each_op_that_is_not_linear(gradient):
     @tf.custom_gradient
     def f(x):

@@ -82,21 +82,15 @@ def test_examples_that_are_dataclasses(form):
 
 
 @of_forms
-@pytest.mark.parametrize(
-    ("run", "error", "text"),
-    [
-        (lambda f, w: f(3, w, X), ArgumentTypeError, "loss_fn must be a function"),
-        (lambda f, w: f(lambda x: w * x, None, X), ArgumentTypeError, "variables is None"),
-        (lambda f, w: f(lambda x: w * x, [w, "w"], X), ArgumentTypeError, r"variables\[1\] is 'w'"),
-        (
-            lambda f, w: f(lambda x: w * x, {"a": tf.Variable(1)}, X),
-            ArgumentError,
-            r"variables\['a'\] has dtype int32",
-        ),
-        (lambda f, w: f(lambda x: tf.complex(w, x), w, X), ArgumentError, "found dtype complex64"),
-        (lambda f, w: f(lambda: w, w), ArgumentError, "batch holds no tensor"),
-    ],
-)
+@pytest.mark.parametrize(("run", "error", "text"), [
+    (lambda f, w: f(3, w, X), ArgumentTypeError, "loss_fn must be a function"),
+    (lambda f, w: f(lambda x: w * x, None, X), ArgumentTypeError, "variables is None"),
+    (lambda f, w: f(lambda x: w * x, [w, "w"], X), ArgumentTypeError, r"variables\[1\] is 'w'"),
+    (lambda f, w: f(lambda x: w * x, {"a": tf.Variable(1)}, X), ArgumentError,
+        r"variables\['a'\] has dtype int32"),
+    (lambda f, w: f(lambda x: tf.complex(w, x), w, X), ArgumentError, "found dtype complex64"),
+    (lambda f, w: f(lambda: w, w), ArgumentError, "batch holds no tensor"),
+])  # fmt: skip
 def test_errors(form, run, error, text):
     with pytest.raises(error, match=text):
         run(form, tf.Variable(2.0))

@@ -185,32 +185,23 @@ DROPOUT = tf.keras.layers.Dropout(0.5)
 FULL = tf.ones([4])
 
 
-@pytest.mark.parametrize(
-    ("fn", "error", "message"),
-    [
-        (lambda: tf_pfor.lazy(generator), tf_pfor.ArgumentTypeError, "generator function"),
-        (lambda: tf_pfor.lazy(coroutine), tf_pfor.ArgumentTypeError, "coroutine function"),
-        (lambda: tf_pfor.batched(generator), tf_pfor.ArgumentTypeError, "generator function"),
-        (lambda: tf_pfor.cell(generator), tf_pfor.ArgumentTypeError, "generator function"),
-        (lambda: tf_pfor.lazy(jit_compile="yes"), tf_pfor.ArgumentTypeError, "True or False"),
-        (lambda: batch(lambda x: x, V * 1.0), tf_pfor.ArgumentTypeError, "found a scalar"),
-        (lambda: batch(lambda x: x, np.array(1.0)), tf_pfor.ArgumentTypeError, "found a scalar"),
-        (lambda: batch(lambda x: x, []), tf_pfor.ArgumentError, "at least one example"),
-        (lambda: batch(tf_pfor.cell(lambda x: None)), tf_pfor.ArgumentTypeError, "no tensor"),
-        (lambda: batch(tf_pfor.cell(lambda x: print)), tf_pfor.ArgumentTypeError, "is no tensor"),
-        (lambda: batch(traced_jacobian), tf_pfor.NotVectorizableError, "jacobian.*tf_pfor.cell"),
-        (
-            lambda: batch(lambda x: DROPOUT(FULL * x, training=True)),
-            UnsupportedStateError,
-            "Dropout does with training=True. Use .* tf.nn.dropout",
-        ),
-        (
-            lambda: batch(tf_pfor.cell(lambda x: DROPOUT(FULL * x, training=True))),
-            UnsupportedStateError,
-            "Dropout does with training=True. Use .* tf.nn.dropout",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("fn", "error", "message"), [
+    (lambda: tf_pfor.lazy(generator), tf_pfor.ArgumentTypeError, "generator function"),
+    (lambda: tf_pfor.lazy(coroutine), tf_pfor.ArgumentTypeError, "coroutine function"),
+    (lambda: tf_pfor.batched(generator), tf_pfor.ArgumentTypeError, "generator function"),
+    (lambda: tf_pfor.cell(generator), tf_pfor.ArgumentTypeError, "generator function"),
+    (lambda: tf_pfor.lazy(jit_compile="yes"), tf_pfor.ArgumentTypeError, "True or False"),
+    (lambda: batch(lambda x: x, V * 1.0), tf_pfor.ArgumentTypeError, "found a scalar"),
+    (lambda: batch(lambda x: x, np.array(1.0)), tf_pfor.ArgumentTypeError, "found a scalar"),
+    (lambda: batch(lambda x: x, []), tf_pfor.ArgumentError, "at least one example"),
+    (lambda: batch(tf_pfor.cell(lambda x: None)), tf_pfor.ArgumentTypeError, "no tensor"),
+    (lambda: batch(tf_pfor.cell(lambda x: print)), tf_pfor.ArgumentTypeError, "is no tensor"),
+    (lambda: batch(traced_jacobian), tf_pfor.NotVectorizableError, "jacobian.*tf_pfor.cell"),
+    (lambda: batch(lambda x: DROPOUT(FULL * x, training=True)), UnsupportedStateError,
+        "Dropout does with training=True. Use .* tf.nn.dropout"),
+    (lambda: batch(tf_pfor.cell(lambda x: DROPOUT(FULL * x, training=True))), UnsupportedStateError,
+        "Dropout does with training=True. Use .* tf.nn.dropout"),
+])  # fmt: skip
 def test_what_is_refused(fn, error, message):
     with pytest.raises(error, match=message):
         fn()

@@ -60,20 +60,14 @@ def test_gradients_of_ragged_results():
     assert rows.to_list() == [ragged(1).to_list()] * 2
 
 
-@pytest.mark.parametrize(
-    ("fn", "error", "message"),
-    [
-        (
-            lambda n: tf.IndexedSlices(tf.ones([1]) * n, tf.constant([1]), tf.constant([3])),
-            tf_pfor.ArgumentTypeError,
-            "fn returns IndexedSlices.*Return tf.convert_to_tensor",
-        ),
-        (lambda n: Holder(ragged(n)), tf_pfor.ArgumentTypeError, "fn returns Holder"),
-        (lambda n: ragged(n) if n > 1 else tf.ones([2]), tf_pfor.ArgumentError, "same structure"),
-        (lambda n: None if n > 1 else tf.ones([2]), tf_pfor.ArgumentError, "same structure"),
-        (lambda n: tf.sparse.from_dense(tf.ones([n])), tf_pfor.ArgumentError, "SparseTensors of"),
-    ],
-)
+@pytest.mark.parametrize(("fn", "error", "message"), [
+    (lambda n: tf.IndexedSlices(tf.ones([1]) * n, tf.constant([1]), tf.constant([3])),
+        tf_pfor.ArgumentTypeError, "fn returns IndexedSlices.*Return tf.convert_to_tensor"),
+    (lambda n: Holder(ragged(n)), tf_pfor.ArgumentTypeError, "fn returns Holder"),
+    (lambda n: ragged(n) if n > 1 else tf.ones([2]), tf_pfor.ArgumentError, "same structure"),
+    (lambda n: None if n > 1 else tf.ones([2]), tf_pfor.ArgumentError, "same structure"),
+    (lambda n: tf.sparse.from_dense(tf.ones([n])), tf_pfor.ArgumentError, "SparseTensors of"),
+])  # fmt: skip
 def test_results_that_cannot_be_stacked(fn, error, message):
     with pytest.raises(error, match=message):
         tf_pfor.batched(fn)([1, 3])
