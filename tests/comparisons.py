@@ -144,6 +144,14 @@ def gradient_of(of, sources, **options):
     return value_and_gradient(of, sources, **options)[1]
 
 
+def jacobian_of(of, sources, **options):
+    """``tape_jacobian`` of the result of ``of()``."""
+    with tf.GradientTape() as tape:
+        tape.watch([s for s in tf.nest.flatten(sources) if not isinstance(s, tf.Variable)])
+        y = of()
+    return tf_pfor.tape_jacobian(tape, y, sources, **options)
+
+
 def gradient_in_body(model, power=2):
     """The gradient of the sum of ``model(*args) ** power`` by the last argument, in the body."""
     return lambda *args: gradient_of(lambda: tf.reduce_sum(model(*args) ** power), args[-1])

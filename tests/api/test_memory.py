@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.cases import grid
-from tests.comparisons import close
+from tests.comparisons import close, jacobian_of
 from tf_pfor import vmap
 from tf_pfor.core.errors import ArgumentError, NotVectorizableError
 from tf_pfor.tracing import memory
@@ -105,10 +105,7 @@ def test_derivatives():
     expected = np.diag([3.0, 12.0, 27.0])
     close(tf_pfor.jacrev(lambda v: v**3, chunk_size="auto")(x), expected)
     close(tf_pfor.hessian_diag(lambda v: tf.reduce_sum(v**3), chunk_size="auto")(x), 6 * x)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = x**3
-    close(tf_pfor.tape_jacobian(tape, y, x, parallel_iterations="auto"), expected)
+    close(jacobian_of(lambda: x**3, x, parallel_iterations="auto"), expected)
     close(tf_pfor.pfor(lambda i: i * i, 5, parallel_iterations="auto"), [0, 1, 4, 9, 16])
 
 

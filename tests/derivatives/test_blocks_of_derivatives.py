@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.cases import grid
+from tests.comparisons import jacobian_of
 
 X = tf.constant([0.3, 0.5, -0.2, 0.7, 1.1], tf.float64)
 A = np.sin(np.arange(25.0)).reshape(5, 5)
@@ -98,10 +99,7 @@ def test_higher_derivatives_of_blocks(outer, inner, jit):
 
 def of_tape(fn, chunk_size):
     def jacobian(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = fn(x)
-        return tf_pfor.tape_jacobian(tape, y, x, parallel_iterations=chunk_size)
+        return jacobian_of(lambda: fn(x), x, parallel_iterations=chunk_size)
 
     return jacobian
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.cases import grid
-from tests.comparisons import assert_close, gradient_of, strict_map
+from tests.comparisons import assert_close, gradient_of, jacobian_of, strict_map
 
 RNG = np.random.default_rng(0)
 W = tf.Variable(RNG.normal(size=[3, 3]) * 0.5)
@@ -57,10 +57,7 @@ def test_jacobian_and_its_gradient(cell, trips):
     def found(trips, x):
         with tf.GradientTape() as outer:
             outer.watch(x)
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = run(cell, trips, x)
-            first = tf_pfor.tape_jacobian(tape, y, [x, W], unconnected_gradients="zero")
+            first = jacobian_of(lambda: run(cell, trips, x), [x, W], unconnected_gradients="zero")
             total = sum(tf.reduce_sum(tf.sin(j)) for j in first)
         return first, outer.gradient(total, [x, W], unconnected_gradients="zero")
 
@@ -78,10 +75,7 @@ def test_a_variable_that_the_loop_writes():
     @tf.function
     def found(x):
         WRITTEN.assign(1.0)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = run(written, 3, x)
-        return tf_pfor.tape_jacobian(tape, y, x)
+        return jacobian_of(lambda: run(written, 3, x), x)
 
     @tf.function
     def expected(x):
@@ -109,10 +103,7 @@ def test_a_variable_that_changes_between_the_loop_and_its_jacobian():
 def test_weights_are_not_popped_in_each_trip():
     @tf.function
     def jacobian(trips, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = run(as_read, trips, x)
-        return tf_pfor.tape_jacobian(tape, y, x)
+        return jacobian_of(lambda: run(as_read, trips, x), x)
 
     graph = jacobian.get_concrete_function(tf.constant(4), X).graph
     backward = [op for op in graph.get_operations() if op.type in ("While", "StatelessWhile")][-1]
@@ -130,10 +121,7 @@ def test_under_jit_compile():
 
     @tf.function(jit_compile=True)
     def jacobian(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = bounded(x)
-        return tf_pfor.tape_jacobian(tape, y, x)
+        return jacobian_of(lambda: bounded(x), x)
 
     np.testing.assert_allclose(jacobian(X), slices(as_read, 4, X)[0], rtol=1e-7)
 

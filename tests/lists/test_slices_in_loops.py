@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.cases import case, grid
-from tests.comparisons import check, compare, gradient_of, notes, strict_map
+from tests.comparisons import check, compare, gradient_of, jacobian_of, notes, strict_map
 
 RNG = np.random.default_rng(0)
 LENGTHS = np.array([2, 0, 4, 1, 4], np.int32)
@@ -99,10 +99,7 @@ def test_bounded_loop_under_jit_compile(x):
 
 def test_nothing_of_full_size_is_added_in_a_trip():
     def jacobian(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = loop(each, 4, x)
-        return tf_pfor.tape_jacobian(tape, y, x)
+        return jacobian_of(lambda: loop(each, 4, x), x)
 
     graph = tf.function(jacobian).get_concrete_function(tf.TensorSpec([4, 2])).graph
     library = graph.as_graph_def().library.function

@@ -32,9 +32,8 @@ def _as_the_loop(make, rows=ROWS, **options):
 
 @starts(0.5)
 def _descent(v, x):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum((x * v - 1.0) ** 2)
-    v.assign_sub(0.01 * tape.gradient(loss, v))
+    loss, slopes = value_and_gradient(lambda: tf.reduce_sum((x * v - 1.0) ** 2), v)
+    v.assign_sub(0.01 * slopes)
     return loss
 
 
