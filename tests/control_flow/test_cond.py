@@ -200,19 +200,19 @@ FLAG, TABLE, WEIGHT = tf.constant([3.0]), tf.range(10.0), tf.constant(_x(3, 4))
 # Conditionals: values, gradients and XLA.
 CONDITIONALS = {
     "variant predicate": (exp_or_square, [P, X], {}),
-    "all rows on one side": (exp_or_square, [P | True, X], {}),
-    "all rows on the other side": (exp_or_square, [P & False, X], {}),
-    "no rows": (exp_or_square, [P[:0], X[:0]], {}),
-    "one row": (exp_or_square, [P[:1], X[:1]], {}),
-    "three ways": (three_ways, [np.array([0, 1, 2, 1, 0], np.int32), X], {}),
-    "one of three ways": (three_ways, [np.array([2, 2, 2, 2, 2], np.int32), X], {}),
-    "ways that there are not": (three_ways, [np.array([-1, 0, 3, 7, 1], np.int32), X], {}),
+    "on one side-the first": (exp_or_square, [P | True, X], {}),
+    "on one side-the second": (exp_or_square, [P & False, X], {}),
+    "few rows-none": (exp_or_square, [P[:0], X[:0]], {}),
+    "few rows-one": (exp_or_square, [P[:1], X[:1]], {}),
+    "three ways-all taken": (three_ways, [np.array([0, 1, 2, 1, 0], np.int32), X], {}),
+    "three ways-one taken": (three_ways, [np.array([2, 2, 2, 2, 2], np.int32), X], {}),
+    "three ways-others": (three_ways, [np.array([-1, 0, 3, 7, 1], np.int32), X], {}),
     # sqrt and log of rows that do not take the branch must not reach values or gradients
-    "no NaN from the other side": (
+    "NaN-of the other side": (
         lambda x: tf.cond(x > 0.0, lambda: tf.sqrt(x) + tf.math.log(x), lambda: tf.constant(0.0)),
         [np.array([4.0, -1.0, 0.0, 9.0, -3.0], np.float32)], {},
     ),
-    "a row that is no number": (
+    "NaN-of the row": (
         lambda x: tf.cond(tf.math.is_nan(x), lambda: 0.0 * tf.zeros_like(x), lambda: tf.tanh(x)),
         [np.array([1.0, np.nan, 2.0], np.float32)], {},
     ),
@@ -236,11 +236,11 @@ CONDITIONALS = {
             tf.cond(p, lambda: tf.exp(k[: tf.shape(TABLE)[0]]), lambda: k[:7])
         ), [P, _x(5, 7)], {"xla": False},
     ),
-    "equal constants": (
+    "equal constants-results": (
         lambda p, x: tf.cond(p, lambda: (tf.exp(x), 2.0, [1, 2]), lambda: (x, 3.0, [1, 2])),
         [P, X], {},
     ),
-    "an equal shape": (
+    "equal constants-a shape": (
         lambda p, x: tf.reshape(x, tf.cond(p, lambda: [3, 1], lambda: [3, 1])), [P, X], {},
     ),
 }  # fmt: skip

@@ -262,8 +262,8 @@ def eager(model, args=ARGS, **options):
 
 NESTED = [in_each_other, loop_in_a_branch, loop_in_a_loop]
 test_table_of_gradients = table({
-    "loops": (eager, LOOPS),
-    "branches": (lambda model: check(gradients(model)), BRANCHES),
+    "gradients-of loops": (eager, LOOPS),
+    "gradients-of branches": (lambda model: check(gradients(model)), BRANCHES),
     "strategies": (
         lambda model, strategy: eager(model, while_strategy=strategy), LOOPS, ["compact", "mask"]
     ),
@@ -278,13 +278,13 @@ test_table_of_gradients = table({
         lambda model: compare(gradients(model), *[tf.stack([a, a[::-1]]) for a in PAIRS], maps=3),
         [captured],
     ),
-    "few rows": (few_rows, [captured], [1], [1, 3]),
-    "few outer rows": (few_rows, [captured], [3], [1]),
-    "one outer row": (few_rows, NESTED, [1], [3]),
-    "one inner row": (few_rows, [branches, *NESTED], [4], [1]),
-    "no rows": (no_rows, [captured], [0], [0, 3]),
-    "no inner rows": (no_rows, [captured], [3], [0]),
-    "no inner rows of branches": (no_rows, [branches], [4], [0]),
+    "few rows-of one outer row": (few_rows, [captured], [1], [1, 3]),
+    "few rows-of three outer rows": (few_rows, [captured], [3], [1]),
+    "few rows-of one outer row of branches": (few_rows, NESTED, [1], [3]),
+    "few rows-of one inner row": (few_rows, [branches, *NESTED], [4], [1]),
+    "no rows-outside": (no_rows, [captured], [0], [0, 3]),
+    "no rows-inside": (no_rows, [captured], [3], [0]),
+    "no rows-inside, of branches": (no_rows, [branches], [4], [0]),
     # XLA's lists have room for as many items in all rows.
     "compiled": (
         lambda most: compare(
@@ -293,8 +293,8 @@ test_table_of_gradients = table({
         ),
         [5],
     ),
-    "one branch for all rows": (lambda: eager(branches, (K * 0, *ARGS[1:])),),
-    "the other branch for all rows": (lambda: eager(branches, (K + 9, *ARGS[1:])),),
+    "one branch for all rows-the second": (lambda: eager(branches, (K * 0, *ARGS[1:])),),
+    "one branch for all rows-the first": (lambda: eager(branches, (K + 9, *ARGS[1:])),),
 })  # fmt: skip
 
 
