@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import case
 from tests.comparisons import (
     assert_close,
     check,
@@ -31,18 +32,13 @@ def _smooth(k, x):
     return s
 
 
+def three_trips(x):
+    return tf.while_loop(lambda t, s: t < 3, lambda t, s: (t + 1, _cell(s)), (0, x))
+
+
 def test_invariant_predicate():
-    def f(x):
-        t, s = tf.while_loop(lambda t, s: t < 3, lambda t, s: (t + 1, _cell(s)), (0, x))
-        return t, s
-
-    check(f, X)
-    assert "while: one trip count for all rows, 1 uniform, 1 row-varying" in notes(f, X)
-
-
-@both
-def test_trip_count_for_each_row(strategy):
-    check(_smooth, LEN, X, while_strategy=strategy, xla=strategy == "mask")
+    check(three_trips, X)
+    assert "while: one trip count for all rows, 1 uniform, 1 row-varying" in notes(three_trips, X)
 
 
 def test_automatic_choice():
@@ -81,36 +77,24 @@ def test_padding_is_nan(strategy):
 
 
 def test_gradient_under_jit_compile():
-    def f(k, x):
-        return tf.while_loop(
-            lambda t, s: t < k, lambda t, s: (t + 1, _cell(s)), (0, x), maximum_iterations=5
-        )[1]
-
-    def grad(run, jit):
-        go = tf.function(
-            lambda k, x: gradient_of(lambda: tf.reduce_sum(run((k, x))[0] ** 2), x), jit_compile=jit
-        )
-        return go(tf.constant(LEN), tf.constant(X)).numpy()
-
-    found = grad(lambda a: vectorized(f, a), True)
-    np.testing.assert_allclose(found, grad(lambda a: looped(f, a, 5), False), 1e-5, 1e-5)
+    step = lambda t, s: (t + 1, _cell(s))
+    f = lambda k, x: tf.while_loop(lambda t, s: t < k, step, (0, x), maximum_iterations=5)[1]
+    slope = lambda run: lambda k, x: gradient_of(lambda: tf.reduce_sum(run(k, x)[0] ** 2), x)
+    args = tf.constant(LEN), tf.constant(X)
+    found = tf.function(slope(lambda *a: vectorized(f, a)), jit_compile=True)(*args)
+    expected = tf.function(slope(lambda *a: looped(f, a, 5)))(*args)
+    np.testing.assert_allclose(found, expected, 1e-5, 1e-5)
 
 
-def test_pfor_in_while_in_pfor():
-    import tf_pfor
-
-    def f(k, x):
-        body = lambda t, s: (t + 1, tf_pfor.vectorized_map(lambda v: tf.tanh(v + s[0]), s))
-        return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
-
-    check(f, LEN, X)
+@case(check, LEN, X)
+def test_pfor_in_while_in_pfor(k, x):
+    body = lambda t, s: (t + 1, tf_pfor.vectorized_map(lambda v: tf.tanh(v + s[0]), s))
+    return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
 
 
-def test_while_in_pfor_in_pfor():
-    import tf_pfor
-
-    f = lambda k, x: tf_pfor.vectorized_map(lambda a: _smooth(a[0] + k, a[1]), (tf.range(2), x))
-    check(f, LEN, _x(5, 2, 3))
+@case(check, LEN, _x(5, 2, 3))
+def test_while_in_pfor_in_pfor(k, x):
+    return tf_pfor.vectorized_map(lambda a: _smooth(a[0] + k, a[1]), (tf.range(2), x))
 
 
 def _grown(k, x, per_row=True):
@@ -147,26 +131,12 @@ def test_growing_shape_in_two_maps():
         np.testing.assert_allclose(got, _grown(tf.constant(k), x))
 
 
-def test_second_gradient_of_a_relaxed_shape_that_stays():
-    def f(k, x):
-        return tf.while_loop(
-            lambda t, z: t < k,
-            lambda t, z: (t + 1, tf.sin(z + x)),
-            (0, tf.zeros([2, 3])),
-            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 3])),
-        )[1]
-
-    check(lambda k, x: gradient_of(lambda: tf.reduce_sum(f(k, x) ** 2), x), LEN, X, xla=False)
-
-
-@both
-def test_second_gradient(strategy):
-    check(_smooth, LEN, X, while_strategy=strategy, xla=False, second=True)
-
-
-@both
-def test_unknown_n(strategy):
-    check(_smooth, LEN, X, while_strategy=strategy, xla=False, unknown=True)
+@case(check, LEN, X, xla=False)
+def test_second_gradient_of_a_relaxed_shape_that_stays(k, x):
+    shapes = tf.TensorShape([]), tf.TensorShape([None, 3])
+    step, start = lambda t, z: (t + 1, tf.sin(z + x)), (0, tf.zeros([2, 3]))
+    run = lambda: tf.while_loop(lambda t, z: t < k, step, start, shape_invariants=shapes)[1]
+    return gradient_of(lambda: tf.reduce_sum(run() ** 2), x)
 
 
 def test_the_strategy_is_an_option():
@@ -188,13 +158,9 @@ def test_the_strategy_is_an_option():
 
 
 def test_compact_where_the_shapes_must_be_static():
-    def f(row):
-        k, x = row
-        return tf.while_loop(lambda t, _: t < k, lambda t, s: (t + 1, s + 1.0), (0, x))[1]
-
-    run = tf_pfor.vmap(
-        lambda k, x: f((k, x)), while_strategy="compact", fallback="error", jit_compile=True
-    )
+    step = lambda t, s: (t + 1, s + 1.0)
+    one = lambda k, x: tf.while_loop(lambda t, _: t < k, step, (0, x))[1]
+    run = tf_pfor.vmap(one, while_strategy="compact", fallback="error", jit_compile=True)
     with pytest.raises(tf_pfor.NotVectorizableError, match="'compact', and under jit_compile"):
         run(tf.constant(LEN), tf.constant(X))
 
@@ -217,20 +183,17 @@ def test_a_row_that_ends_by_overflow(strategy):
     assert_close(found, expected, rtol=1e-7, atol=0)
 
 
-def test_gradient_of_a_start_that_is_read_elsewhere():
+@case(check, np.random.default_rng(0).normal(size=(5, 2)), while_strategy="compact", xla=False)
+def test_gradient_of_a_start_that_is_read_elsewhere(start):
     """Grappler adds both, and took the rows in a trip for all rows."""
-
     slope = lambda y: tf.stack([y[1], y[0] * y[1]])
 
-    def f(start):
-        def body(t, y, last):
-            k = slope(y + 0.1 * y)
-            new, then = y + 0.1 * k, tf.sin(y + 0 * k + 0.1 * k)
-            return tf.cond(tf.norm(then) <= 1, lambda: (t + 2, new, then), lambda: (t + 1, y, last))
+    def body(t, y, last):
+        k = slope(y + 0.1 * y)
+        new, then = y + 0.1 * k, tf.sin(y + 0 * k + 0.1 * k)
+        return tf.cond(tf.norm(then) <= 1, lambda: (t + 2, new, then), lambda: (t + 1, y, last))
 
-        return tf.while_loop(lambda t, *_: t < 20, body, (0, start, slope(start)))[1:]
-
-    check(f, np.random.default_rng(0).normal(size=(5, 2)), while_strategy="compact", xla=False)
+    return tf.while_loop(lambda t, *_: t < 20, body, (0, start, slope(start)))[1:]
 
 
 def test_optionals_that_loops_change_are_looped():
@@ -256,7 +219,12 @@ def test_optionals_that_loops_change_are_looped():
 
 
 # Loops with both strategies, and loops that have none to choose: values, gradients and XLA.
-STRATEGIES, ONCE = {}, {}
+STRATEGIES = {
+    "trip count for each row": (_smooth, [LEN, X], {}),
+    "second gradient": (_smooth, [LEN, X], {"xla": False, "second": True}),
+    "unknown n": (_smooth, [LEN, X], {"xla": False, "unknown": True}),
+}
+ONCE = {}
 
 
 @row_of(ONCE, X)

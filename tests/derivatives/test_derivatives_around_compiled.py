@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.cases import grid
-from tests.comparisons import gradient_of, strict_map
+from tests.cases import table
+from tests.comparisons import gradient_of, mapped, strict_map
 from tf_pfor.core.errors import NotVectorizableError
 
 # As many trips as maximum_iterations, fewer, none, and another number in each row.
@@ -113,41 +113,25 @@ QUICK = ["DM", "MD", "DMD", "MDD", "DMDD", "DMM", "MMD", "DMMD", "DMDM"]
 FAILS = {True: {"DMMDD", "MDDMD"}, None: {"DDDMM"}}
 
 
-@grid(word=QUICK, jit=[None, True])
-def test_nests(word, jit):
-    check(loop, word, jit)
-
-
-@grid(word=[w for w in WORDS if w not in QUICK], jit=[None, True])
-def test_longer_nests(word, jit):
-    if word in FAILS[jit]:
-        with pytest.raises((NotVectorizableError, tf.errors.InvalidArgumentError)):
-            check(loop, word, jit)
-    else:
+def check_or_fails(word, jit):
+    if word not in FAILS[jit]:
+        return check(loop, word, jit)
+    with pytest.raises((NotVectorizableError, tf.errors.InvalidArgumentError)):
         check(loop, word, jit)
 
 
-def test_jacobian_around():
-    check(loop, "JMD", True)
-
-
-@pytest.mark.parametrize("word", ["JMDD", "JDMD", "DJMD"])
-def test_jacobian_around_more(word):
-    check(loop, word, True)
-
-
-def test_other_predicate():
-    check(leaves_by_data, "DMMD", True)
-
-
-@grid(f=[leaves_by_data, branches, descends], word=["DMDD", "DMMD", "DMDMD"])
-def test_other_bodies(f, word):
-    check(f, word, True)
-
-
-@pytest.mark.parametrize("word", ["DMD", "DMMD", "DMDMD"])
-def test_array(word):
-    check(writes_an_array, word, True)
+compiled = lambda f, word: check(f, word, True)
+test_table_of_nests = table(
+    {
+        "quick": (lambda word, jit: check(loop, word, jit), QUICK, [None, True]),
+        "longer": (check_or_fails, [w for w in WORDS if w not in QUICK], [None, True]),
+        "jacobian around": (compiled, [loop], ["JMD"]),
+        "jacobian around more": (compiled, [loop], ["JMDD", "JDMD", "DJMD"]),
+        "another predicate": (compiled, [leaves_by_data], ["DMMD"]),
+        "other bodies": (compiled, [leaves_by_data, branches, descends], ["DMDD", "DMMD", "DMDMD"]),
+        "an array": (compiled, [writes_an_array], ["DMD", "DMMD", "DMDMD"]),
+    }
+)
 
 
 def test_a_tape_around_branches_in_an_option():
@@ -162,15 +146,9 @@ def test_a_tape_around_branches_in_an_option():
 
 
 def test_a_tape_around_hessians_of_branches_of_ragged_rows():
-    def f(x):
-        return tf.cond(
-            tf.reduce_sum(x) > 0, lambda: tf.reduce_sum(x**3), lambda: tf.reduce_sum(x**4)
-        )
-
+    powers = lambda x: [lambda: tf.reduce_sum(x**3), lambda: tf.reduce_sum(x**4)]
+    hessian = tf_pfor.hessian(lambda x: tf.cond(tf.reduce_sum(x) > 0, *powers(x)))
     values = tf.constant([1.0, 2.0, -3.0])
-
-    def loss():
-        rows = tf.RaggedTensor.from_row_lengths(values, [2, 1])
-        return tf.reduce_sum(tf_pfor.vmap(tf_pfor.hessian(f), warn=False)(rows).flat_values ** 2)
-
-    assert np.allclose(gradient_of(loss, values), [72.0, 144.0, -15552.0])
+    rows = lambda: tf.RaggedTensor.from_row_lengths(values, [2, 1])
+    squares = lambda: tf.reduce_sum(tf_pfor.vmap(hessian, warn=False)(rows()).flat_values ** 2)
+    assert np.allclose(gradient_of(squares, values), [72.0, 144.0, -15552.0])

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.cases import grid
+from tests.cases import case, table
 from tests.comparisons import assert_close, by_row, mapped, value_and_gradient
 from tf_pfor._tf import _functions
 
@@ -133,43 +133,36 @@ def assert_right(one, n=6, *, unknown=False):
         assert [t.shape for t in found] == [(0, 3), (0, 3, 3)]
 
 
-@pytest.mark.parametrize("name", ["maximum_iterations", "ends by value", "while"])
-def test_by_tapes(name):
-    assert_right(by_tapes(MODELS[name], W))
-
-
-@pytest.mark.parametrize("name", ["bound in condition", "all rows alike", "for"])
-def test_variables(name):
-    assert_right(by_tapes(MODELS[name], WEIGHTS["variable"]))
-
-
-@grid(name=["branch", "lstm", "reads steps"], weight=WEIGHTS)
-def test_larger_bodies(name, weight):
+def right_by_tapes(name, weight):
     assert_right(by_tapes(MODELS[name], WEIGHTS[weight]))
 
 
-@pytest.mark.parametrize("name", ["maximum_iterations", "bound in condition"])
-def test_by_gradients(name):
-    assert_right(by_gradients(MODELS[name], W))
-
-
-@grid(name=["bound in condition", "for"], n=[0, 1])
-def test_lengths(name, n):
+def right_of(name, n):
     assert_right(by_tapes(MODELS[name], W), n, unknown=name != "for" or n == 0)
 
 
-def test_of_two_gradients():
-    assert_right(of_two_gradients(MODELS["bound in condition"], WEIGHTS["variable"]))
+test_table_of_second_gradients = table({
+    "by tapes": (right_by_tapes, ["maximum_iterations", "ends by value", "while"], ["constant"]),
+    "variables": (right_by_tapes, ["bound in condition", "all rows alike", "for"], ["variable"]),
+    "larger bodies": (right_by_tapes, ["branch", "lstm", "reads steps"], WEIGHTS),
+    "by gradients": (
+        lambda name: assert_right(by_gradients(MODELS[name], W)),
+        ["maximum_iterations", "bound in condition"],
+    ),
+    "lengths": (right_of, ["bound in condition", "for"], [0, 1]),
+    "two gradients": (
+        lambda name: assert_right(of_two_gradients(MODELS[name], WEIGHTS["variable"])),
+        ["bound in condition"],
+    ),
+})  # fmt: skip
 
 
-def test_third_gradients():
-    def one(k, x):
-        with tf.GradientTape() as tape:
-            tape.watch([x, W])
-            y = total(by_tapes(MODELS["bound in condition"], W)(k, x)[0])
-        return tape.gradient(y, [x, W], unconnected_gradients="zero")
-
-    assert_right(one)
+@case(assert_right)
+def test_third_gradients(k, x):
+    with tf.GradientTape() as tape:
+        tape.watch([x, W])
+        y = total(by_tapes(MODELS["bound in condition"], W)(k, x)[0])
+    return tape.gradient(y, [x, W], unconnected_gradients="zero")
 
 
 def test_loops_in_loops_are_refused():

@@ -1,10 +1,9 @@
 """Lists that branches write or make, and lists that change places in a loop."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
-from tests.cases import refuse
+from tests.cases import refuse, table
 from tests.comparisons import compare, gradient_in_body, mapped
 
 RNG = np.random.default_rng(0)
@@ -49,34 +48,29 @@ def swapped_of_other_lengths(k, x):
 MODELS = [written_in_a_branch, made_in_a_branch, swapped, swapped_of_other_lengths]
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_gradients(model):
-    compare(model, K, X, atol=0)
-    compare(gradient_in_body(model), K, X, atol=0)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_second_gradients(model):
-    compare(gradient_in_body(gradient_in_body(model)), K, X, atol=0)
-
-
-@pytest.mark.parametrize("model", [written_in_a_branch, swapped])
-def test_few_rows(model):
+def few_rows(model):
     one = gradient_in_body(model)
     compare(one, K[1:2], X[1:2], atol=0)
     assert mapped(one, K[:0], X[:0]).shape == (0, 3)
 
 
-@pytest.mark.parametrize("model", [written_in_a_branch, swapped])
-def test_two_maps(model):
-    compare(model, tf.stack([K, K[::-1]]), tf.stack([X, X + 0.1]), maps=2, atol=0)
-
-
-@pytest.mark.parametrize("model", [written_in_a_branch, swapped])
-def test_jit_compile(model):
-    compare(model, K, X, function={"jit_compile": True}, atol=0)
-
-
-def test_other_lengths_under_jit_compile_are_refused():
-    match = "may differ in length between rows"
-    refuse(swapped_of_other_lengths, K, X, function={"jit_compile": True}, match=match)
+SOME = [written_in_a_branch, swapped]
+test_table_of_modes = table({
+    "values": (lambda model: compare(model, K, X, atol=0), MODELS),
+    "gradients": (lambda model: compare(gradient_in_body(model), K, X, atol=0), MODELS),
+    "second gradients": (
+        lambda model: compare(gradient_in_body(gradient_in_body(model)), K, X, atol=0), MODELS
+    ),
+    "few rows": (few_rows, SOME),
+    "two maps": (
+        lambda model: compare(
+            model, tf.stack([K, K[::-1]]), tf.stack([X, X + 0.1]), maps=2, atol=0
+        ), SOME,
+    ),
+    "compiled": (lambda model: compare(model, K, X, function={"jit_compile": True}, atol=0), SOME),
+    "other lengths, compiled": (
+        lambda model: refuse(
+            model, K, X, function={"jit_compile": True}, match="may differ in length between rows"
+        ), [swapped_of_other_lengths],
+    ),
+})  # fmt: skip

@@ -26,6 +26,15 @@ def mapped(request):
     return run
 
 
+def _by_pfor(fn, rows, **options):
+    return tf_pfor.pfor(lambda i: fn(tf.gather(rows, i)), rows.shape[0], **options)
+
+
+MAPS = {
+    "pfor": _by_pfor,
+    "vectorized_map": tf_pfor.vectorized_map,
+    "vmap": lambda fn, rows, **options: tf_pfor.vmap(fn, **options)(rows),
+}
 var = lambda value, **options: tf.Variable(value, **options)
 
 

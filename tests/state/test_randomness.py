@@ -8,6 +8,7 @@ import tensorflow as tf
 import tf_pfor
 from tests.cases import grid
 from tests.comparisons import gradient_of, strict_map
+from tests.state import maps
 from tf_pfor import NotVectorizableError
 
 ROWS = tf.constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [2.0, 2.0, 2.0]])
@@ -82,10 +83,6 @@ def _drawn_once(body, rows):
     return np.stack(values), max(states)
 
 
-def _by_pfor(fn, rows, **options):
-    return tf_pfor.pfor(lambda i: fn(tf.gather(rows, i)), rows.shape[0], **options)
-
-
 _compiled = lambda fn, rows, **options: tf_pfor.vmap(fn, **options, jit_compile=True)(rows)
 
 
@@ -104,13 +101,7 @@ def _of_a_data_set(fn, rows, **options):
     return found
 
 
-MAPS = {
-    "data": _of_a_data_set,
-    "pfor": _by_pfor,
-    "unknown": _of_unknown_size,
-    "vectorized_map": tf_pfor.vectorized_map,
-    "vmap": lambda fn, rows, **options: tf_pfor.vmap(fn, **options)(rows),
-}
+MAPS = {"data": _of_a_data_set, "unknown": _of_unknown_size, **maps.MAPS}
 
 
 @pytest.mark.parametrize("name", sorted(BODIES))
