@@ -31,8 +31,6 @@ def reductions(x):
 moves = lambda x: (tf_pfor.all_gather(x), tf_pfor.all_gather(x, axis=1), tf_pfor.pargmax(x))
 nested = lambda x: vmap(lambda v: psum(v, "inner") * v + psum(v, "rows"), axis_name="inner")(x)
 gradient_inside = lambda x: gradient_of(lambda: psum(x) * x, x)
-
-
 BODIES = [plain, place, reductions, moves, nested, gradient_inside]
 
 

@@ -48,7 +48,6 @@ def joins(run):
 
 def keeps_rows(mesh, body, x, *weights):
     """Checks that results are right and sharded by rows, and that no op joins the devices."""
-
     mapped = lambda x, *weights: vmap(lambda row: body(row, *weights), fallback="error")(x)
     expected = tf.function(mapped)(tf.constant(x), *map(tf.constant, weights))
     given = [sharded(x, mesh), *(shared(w, mesh) for w in weights)]
@@ -86,7 +85,6 @@ def derivatives(mesh):
 
 def collectives(mesh):
     """A sum over rows joins the devices; its result is whole on each, and rows stay sharded."""
-
     share = lambda x: x / tf_pfor.psum(x)
     x = np.abs(floats(N, 3))
     mapped = tf.function(lambda x: vmap(share)(x))

@@ -279,7 +279,6 @@ def test_an_error_in_a_map_fn_leaves_nothing_behind():
 @pytest.mark.parametrize("passed", ["mapped", "captured", "in two maps"])
 def test_strings_under_jit_compile(passed):
     """XLA has none, and ends the process where a loop over rows gets some."""
-
     body = lambda x, text: x * tf.cast(tf.size(tf.strings.split(text)), tf.float32)
 
     def run(x, words):

@@ -41,8 +41,6 @@ def bars(monkeypatch):
 
 
 square = lambda x: x * x
-
-
 CALLS = {
     "vectorized_map": lambda fn, **o: tf_pfor.vectorized_map(fn, tf.constant(XS), **o),
     "vmap": lambda fn, **o: tf_pfor.vmap(fn, **o)(tf.constant(XS)),

@@ -25,8 +25,6 @@ _dataset = lambda: tf.data.Dataset.range(3)._variant_tensor
 of_keys = lambda derivative: lambda: derivative(Untraced())({"x": {1: X, "a": X}})
 of_keyword = lambda **given: lambda: tf_pfor.vmap(lambda x, **_: x)(X, **given)
 of_two = lambda *args, **kwargs: lambda: tf_pfor.vmap(lambda a, b: a)(*args, **kwargs)
-
-
 WRONG, NO_TYPE = tf_pfor.ArgumentError, tf_pfor.ArgumentTypeError
 KEYS = "args[0]['x'] is a dict with keys of the types int, str"
 SHARED = ("keyword argument scale", "by position with None in in_axes", "close over it")

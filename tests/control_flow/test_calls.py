@@ -28,7 +28,6 @@ loop = lambda fn, x: tf.stack([fn(r) for r in x])
 scaled = tf.function(lambda x: tf.exp(x) * W)
 pair = tf.function(lambda x: (scaled(x), x * 2.0))
 
-
 CALLS = {
     "variable": scaled,
     "compiled": tf.function(lambda x: x * W, jit_compile=True, autograph=False),
@@ -130,11 +129,7 @@ BODIES = {
     "inside": lambda r, c: inside(r, c),
 }
 in_function = tf.function(lambda x: two(x, W)[0])
-
-
 inside = lambda r, c: gradient_of(lambda: tf.reduce_sum(clipped(r) * c + tf.nn.silu(r) ** 2), r)
-
-
 EAGER = [(name, "eager") for name in ("of a closure", "several results", "in a function")]
 
 

@@ -9,8 +9,6 @@ from tests.comparisons import check, gradient_of, notes, row_of, value_and_gradi
 from tf_pfor import NotVectorizableError, vectorized_map
 
 _x = lambda *shape, seed=0: np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
 X = _x(5, 3)
 P = np.array([True, False, True, True, False])
 X6 = np.arange(1.0, 7.0, dtype=np.float32)
@@ -146,7 +144,6 @@ def test_second_gradient_of_a_conditional_in_a_loop(k, x):
 
 def test_static_shapes_of_sides():
     """Nothing claims to have no rows: how many take a side is not known before running."""
-
     f = lambda p, x: tf.cond(p, lambda: tf.linalg.inv(x), lambda: tf.exp(x))
     p, x = np.array([True, False, True]), _x(3, 2, 2)
     go = tf.function(lambda p, x: vectorized(f, (p, x)))

@@ -236,7 +236,6 @@ def test_integer_division_costs_more_than_it_takes_to_copy_a_row():
 
 def test_an_axis_that_only_the_rows_of_a_branch_have():
     """Rows that do not take the branch may have any number in its place."""
-
     one = lambda x, p, k: tf.cond(p, lambda: tf.transpose(x, [k, 1 - k])[0], lambda: x[0])
     run = tf.function(tf_pfor.vmap(one), autograph=False)
     x = tf.reshape(tf.range(18.0), [2, 3, 3])

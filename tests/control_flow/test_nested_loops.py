@@ -84,7 +84,6 @@ def invariant_branch(k, m, x):
 
 def invariant_in_loop(k, m, x):
     """An invariant branch of a loop, which loops over a branch of rows."""
-
     outer = lambda t, s: (t + 1, tf.cond(t < 2, lambda: branch_in_loop(k, m, s), lambda: cell(s)))
     return tf.while_loop(lambda t, s: t < 3, outer, (0, x))[1]
 
@@ -110,7 +109,6 @@ def writes_in_branches(k, m, x):
 
 def equal_loops(s):
     """Equally many trips for all rows, of two loops in each other."""
-
     inner = lambda t, s: (t + 1, tf.sin(cell(s)))
     outer = lambda t, s: (t + 1, tf.while_loop(lambda t, s: t < 2, inner, (0, s))[1] + s)
     return tf.while_loop(lambda t, s: t < 2, outer, (0, s))[1]

@@ -8,8 +8,6 @@ from tests.cases import case, refuse
 from tests.comparisons import compare, gradient_of, looped, value_and_gradient, vectorized
 
 _x = lambda *shape, seed=0: np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
 X = _x(5, 3)
 LEN = np.array([2, 0, 4, 1, 4], np.int32)
 

@@ -54,7 +54,6 @@ def of_an_array(r):
 
 def to_an_array(r):
     """Written, and read after the loop, at places of each row's own."""
-
     body = lambda t, s, array: (t + 1, cell(s), array.write((t + r.m) % 5, s))
     start = 0, r.x, array_of(tf.zeros([5, 3], tf.float64))
     _, s, array = tf.while_loop(lambda t, *_: t < r.k, body, start)

@@ -45,8 +45,6 @@ def slope(body):
 
 
 differentiated = lambda run, *args: gradient_of(lambda: tf.reduce_sum(run(*args) ** 2), args[0])
-
-
 CASES = {"elif, then for": elif_then_for, "for in if": for_in_if, "slope of for": slope(for_alone)}
 
 

@@ -18,8 +18,6 @@ from tests.comparisons import (
 )
 
 _x = lambda *shape, seed=0: np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
 X = _x(5, 3)
 LEN = np.array([2, 0, 4, 1, 4], np.int32)
 W = tf.constant(_x(3, 3) * 0.5)
@@ -230,7 +228,6 @@ ONCE = {}
 @row_of(ONCE, X)
 def layouts_reach_a_fixpoint(x):
     """a is stacked only because of b, which is stacked only because of c."""
-
     body = lambda t, a, b, c: (t + 1, b, c, x * 2.0)
     zero = tf.zeros([3])
     return tf.while_loop(lambda t, *_: t < 3, body, (0, zero, zero, zero))[1:]
@@ -239,7 +236,6 @@ def layouts_reach_a_fixpoint(x):
 @row_of(STRATEGIES, X)
 def counter_is_read(x):
     """The step counter stays unstacked; what it was when a row left is the row's result."""
-
     body = lambda t, s: (t + 1, s * 0.5)
     return tf.while_loop(lambda t, s: tf.reduce_sum(tf.abs(s)) > 0.3, body, (0, x))
 
@@ -265,7 +261,6 @@ def whole_captured_tensor(k, x, y):
 @row_of(STRATEGIES, LEN, X)
 def trap_behind_the_end(k, x):
     """1 / (k - t) is infinite one trip after the last."""
-
     body = lambda t, s: (t + 1, s + x / tf.sqrt(tf.cast(k - t, tf.float32)))
     return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
 

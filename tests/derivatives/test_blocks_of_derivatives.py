@@ -70,8 +70,6 @@ def test_lists_that_are_read_in_a_loop_hold_what_they_held(jit):
 f = lambda x: tf.sin(x) * tf.reduce_sum(x**2)
 blocks_in = lambda outer, inner, chunk: outer(inner(f, chunk_size=chunk))
 product = lambda fn, **_: lambda x: tf_pfor.hvp(lambda x: tf.reduce_sum(fn(x) ** 2))(x, X)
-
-
 PAIRS = [
     (tf_pfor.jacfwd, tf_pfor.jacrev),
     (tf_pfor.jacrev, tf_pfor.jacfwd),

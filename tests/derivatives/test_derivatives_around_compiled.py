@@ -136,7 +136,6 @@ test_table_of_nests = table(
 
 def test_a_tape_around_branches_in_an_option():
     """``vmap(jit_compile=True)`` in a call that a tape records."""
-
     chosen = lambda k, x: tf.switch_case(k % 3, [lambda: tf.sin(x), lambda: x * 2.0, lambda: x**2])
     k = tf.constant([0, 1, 2, 4])
     run = tf_pfor.vmap(chosen, jit_compile=True)

@@ -206,7 +206,6 @@ def test_precisions(form, dtype):
 
 def test_mixed_precisions():
     """jacrev has the dtype of the input, the others have the dtype of the output."""
-
     f = lambda p: tf.reduce_sum(p["a"] ** 2 * tf.cast(p["b"], tf.float32) ** 2)
     p = {"a": X, "b": tf.cast(X, tf.float64)}
     assert [x.dtype for x in tf_pfor.jacrev(f)(p).values()] == [tf.float32, tf.float64]
@@ -238,7 +237,6 @@ def test_unknown_shapes(form, shape, chunk):
 @grid(form=[tf_pfor.jacrev, tf_pfor.hessian], chunk=[2, 7])
 def test_chunks_of_unknown_shapes_under_jit_compile(form, chunk):
     """Also more than there are; jacfwd of a jacrev reshapes to an unknown rank."""
-
     f = lambda x: tf.reduce_sum(tf.sin(x) * tf.reduce_sum(x**2))
     compiled = tf.function(
         lambda x: form(f, chunk_size=chunk)(x),
@@ -250,7 +248,6 @@ def test_chunks_of_unknown_shapes_under_jit_compile(form, chunk):
 
 def test_a_map_that_knows_more_shapes_than_its_body():
     """TensorFlow does not say how many segments there are; the map of it does."""
-
     f = lambda x: tf.math.segment_sum(x**2, [0, 0, 1])
     x = tf.reshape(tf.range(12.0), [2, 3, 2])
     found = tf_pfor.vectorized_map(tf_pfor.jacfwd(f), x)

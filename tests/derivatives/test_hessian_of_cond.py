@@ -114,7 +114,6 @@ def test_forward_mode_of_rows_that_choose():
 @pytest.mark.parametrize("size", [len(POINTS), None])
 def test_the_gradient_of_a_tape_around_a_map_is_dense_under_jit_compile(size):
     """Rows that stand in for others are gathered, of which the gradient is IndexedSlices."""
-
     doubled = lambda x: 2.0 * gradient_of(lambda: tf_pfor.vectorized_map(total(cond), x), x)
     x = tf.constant(POINTS, tf.float64)
     signature = [tf.TensorSpec([size, x.shape[1]], tf.float64)]

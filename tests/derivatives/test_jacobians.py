@@ -273,7 +273,6 @@ def test_empty_sources_and_scalars():
 
 def lstm(x, w, u, np_like):
     """An LSTM over the rows of x, with the functions of ``np_like``: TensorFlow's or JAX's."""
-
     sigmoid = lambda z: 1 / (1 + np_like.exp(-z))
     h = c = np_like.zeros([1, 3], x.dtype)
     for t in range(4):

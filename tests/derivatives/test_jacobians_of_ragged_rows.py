@@ -42,8 +42,6 @@ def with_tape(function):
 
 running = lambda x: tf.cumsum(tf.sin(x))
 pooled = lambda x: tf.reduce_sum(tf.tanh(x @ W), 0)
-
-
 PROGRAMS = {
     "jacrev": (tf_pfor.jacrev(running), VECTORS),
     "jacfwd": (tf_pfor.jacfwd(running), VECTORS),

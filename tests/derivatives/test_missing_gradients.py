@@ -17,8 +17,6 @@ def clipped(loss, variables, *batch):
 FORMS = [tf_pfor.per_example_gradients, tf_pfor.gradient_norms, clipped]
 of_forms = pytest.mark.parametrize("form", FORMS)
 python_sin = lambda x: tf.ensure_shape(tf.numpy_function(np.sin, [x], tf.float32), x.shape)
-
-
 LOST = {
     "PyFunc": python_sin,
     "OneHot": lambda z: tf.one_hot(1, 2, on_value=z[0]),

@@ -31,14 +31,12 @@ def _written(k, x):
 
 def _read_back(k, x):
     """Each item from the one before."""
-
     body = lambda t, array: (t + 1, array.write(t + 1, _cell(array.read(t))))
     return tf.while_loop(lambda t, _: t < k, body, (0, _array(5).write(0, x)))[1].stack()
 
 
 def _from_the_end(k, x):
     """At places that differ by row."""
-
     body = lambda t, array: (t - 1, array.write(t - 1, _cell(array.read(t))))
     return tf.while_loop(lambda t, _: t > 0, body, (k, _array(5).write(k, x)))[1].stack()
 

@@ -61,8 +61,6 @@ def python_while(w, k, x):
 
 
 branch = lambda t, s, w, k, x: tf.cond(t < k - 1, lambda: tf.sin(s) * x, lambda: cell(w, s, x))
-
-
 MODELS = {
     "maximum_iterations": loop(lambda t, s, k: t < k, 5),
     "bound in condition": loop(lambda t, s, k: (t < k) & (t < 100)),

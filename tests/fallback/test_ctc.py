@@ -95,7 +95,6 @@ def of_keras_ops(row):
 )
 def test_tape_around_what_loops(fn):
     """The gradient function reads what the loop over rows did not keep: it is run once more."""
-
     around = lambda losses: value_and_gradient(losses, LOGITS)
     found = around(lambda: tf_pfor.vectorized_map(fn, ROWS, warn=False))
     check(found, around(lambda: expected(fn, ROWS)))

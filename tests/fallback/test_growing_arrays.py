@@ -38,8 +38,6 @@ def attention(s):
 
 centred = lambda s: tf.reduce_sum((s - tf.reduce_mean(s, 0)) ** 2, 0)
 numbered = lambda s: tf.reduce_sum(s * tf.cast(tf.range(tf.shape(s)[0]), D)[:, None], 0)
-
-
 PROGRAMS = {
     "mean": lambda s: tf.reduce_mean(s, 0),
     "sum": lambda s: tf.reduce_sum(s, 0),

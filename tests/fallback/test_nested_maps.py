@@ -12,7 +12,6 @@ from tests.core.test_late_gradients import W, of_a_variable, of_results
 
 RNG = np.random.default_rng(0)
 
-
 LEAVES = {
     "plain": lambda s: tf.tanh(tf.linalg.matvec(W, s)),
     "custom gradient": of_results,

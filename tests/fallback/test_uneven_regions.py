@@ -52,8 +52,6 @@ def _array(x, lengths):
 
 
 _ragged = lambda x, lengths: tf.RaggedTensor.from_row_lengths(x, lengths)
-
-
 BODIES = {
     "array": _array,
     "assert": _asserted,
@@ -206,7 +204,6 @@ def test_what_depends_on_them_outside():
 
 def test_results_of_python_code():
     """Readers of rows of unknown rank run with them; as a result they are an error with a cure."""
-
     body = lambda x: tf.numpy_function(lambda v: v, [_positive(x)], tf.float32)
     known = lambda x: tf.ensure_shape(body(x), [None])
     for rows in (body, known):

@@ -14,8 +14,6 @@ from tf_pfor.frontends.columns._elements import ElementsFunction
 
 RNG = np.random.default_rng(0)
 arrays = lambda *shapes: [RNG.normal(size=shape) for shape in shapes]
-
-
 BATCH = {
     "number": np.array([1.5, -2.0, 3.0], np.float32),
     "flag": np.array([True, False, True]),

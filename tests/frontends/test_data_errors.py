@@ -12,8 +12,6 @@ from tests.frontends.datasets import Dataset
 from tf_pfor.data import explain, filter_map_and_batch, find_failure, map_and_batch, vectorize
 
 identity = lambda x: x
-
-
 ARGUMENTS = {
     "fn": (lambda: map_and_batch(3, 2), TypeError, "fn must be a function"),
     "fn of vectorize": (lambda: vectorize(None), TypeError, "fn must be a function"),
@@ -174,8 +172,6 @@ class TestExplain:
 
 
 _number = lambda text: tf.strings.to_number(text) * 2.0
-
-
 NUMBERS = ["1", "2", "3", "four", "5"]
 
 

@@ -61,8 +61,6 @@ class Plain(tf.experimental.ExtensionType):
 
 
 ragged = lambda x: tf.RaggedTensor.from_row_lengths(x, [1, 2])
-
-
 MAKE = {
     "tensors": lambda x: Pair(x, x[0]),
     "encoder": lambda x: Range(x, x + 1.0),

@@ -21,7 +21,6 @@ __all__ = ["peer"]  # a fixture
 
 X = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32)
 
-
 PLACES = {
     "tf": lambda: tf.vectorized_map,
     "v1": lambda: tf.compat.v1.vectorized_map,

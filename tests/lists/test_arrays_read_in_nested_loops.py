@@ -55,8 +55,6 @@ def _last(read, x, n):
 
 _gradient = lambda f, x, n: gradient_of(lambda: tf.reduce_sum(f(x, n) ** 2), x)
 _mapped = lambda f, x, n: tf_pfor.vectorized_map(lambda e: f(*e), (x, n))
-
-
 WAYS = {
     "values": lambda f: functools.partial(_mapped, f),
     "gradient in the body": lambda f: functools.partial(_mapped, functools.partial(_gradient, f)),

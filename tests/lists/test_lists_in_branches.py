@@ -108,7 +108,6 @@ by_row = lambda f: value_and_gradient(lambda: comparisons.by_row(f, X, K, C), X)
 
 def with_slopes(f, where):
     """Value and gradient by x of all rows, by a tape around the map or in its body."""
-
     slopes = lambda run, x, *rest: value_and_gradient(lambda: run(x, *rest), x)
     mapped = lambda one: lambda *data: comparisons.mapped(one, *data)
     if where == "in":

@@ -36,8 +36,6 @@ def gradient(fn):
 
 
 mapped = lambda fn, fallback="error": lambda x: tf_pfor.vectorized_map(fn, x, fallback=fallback)
-
-
 PROGRAMS = {
     "all": cut([3, 1], 0, 1),
     "the first": cut([1, 3], 0),

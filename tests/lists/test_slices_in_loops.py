@@ -12,15 +12,11 @@ RNG = np.random.default_rng(0)
 LENGTHS = np.array([2, 0, 4, 1, 4], np.int32)
 each = lambda t, x: x[t]
 from_the_end = lambda t, x: x[-1 - t]
-
-
 two_of_them = lambda t, x: x[t] * x[tf.maximum(t - 1, 0)] ** 2
 again_and_again = lambda t, x: tf.sin(x[t % 2])
 as_int64 = lambda t, x: x[tf.cast(t, tf.int64)]
 whole_too = lambda t, x: x[t] * tf.reduce_sum(x, 0)
 one_column = lambda t, x: x[t, 1]
-
-
 READS = [each, from_the_end, two_of_them, again_and_again, as_int64, whole_too, one_column]
 
 

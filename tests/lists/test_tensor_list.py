@@ -145,7 +145,6 @@ _call = lambda walker, op: Call(op, {}, walker)
 
 def op_types(body, *args):
     """The op types of the vectorized graph that its results need."""
-
     run = tf.function(lambda *given: mapped(body, *given), autograph=False)
     needed = needed_ops(run.get_concrete_function(*args).outputs)
     return sorted(op.type for op in needed if op.type.startswith(("TensorList", "Empty")))
@@ -183,7 +182,6 @@ def test_a_long_invariant_prefix(x):
 
 def test_elements_that_were_never_written_stay_so():
     """TensorFlow takes the shape of one that is not there from the others."""
-
     run = lambda body: tf.function(lambda x: tf_pfor.vectorized_map(body, x), autograph=False)
     first = run(lambda x: get(put(put(reserved(3), 0, tf.ones([2])), 1, x), 2))
     np.testing.assert_array_equal(first(tf.ones([5, 2])), tf.zeros([5, 2]))

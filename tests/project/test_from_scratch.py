@@ -23,8 +23,6 @@ def page():
 
 
 _normal = lambda *shape: tf.random.stateless_normal(shape, seed=[len(shape), sum(shape)])
-
-
 W = tf.Variable(_normal(3, 2))
 TABLE = _normal(6, 2)
 IMAGE = tf.reshape(tf.range(12.0), [4, 3])

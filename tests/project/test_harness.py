@@ -96,7 +96,6 @@ def test_a_wrong_static_shape():
 
 def test_a_hidden_loop():
     """Through the public tf.map_fn, with no record of it."""
-
     loop = lambda call, x: tf.map_fn(tf.tanh, x.tensor)
     with rule("Tanh", loop):
         caught(lambda s: harness.check_outcome(s, set()), TANH, "loops")
@@ -125,7 +124,6 @@ def test_too_many_ops():
 
 def test_a_wrong_gradient():
     """Right values from an op whose gradient is cut."""
-
     cut = lambda call, x: call.emit("Tanh", call.emit("StopGradient", x.tensor))
     with rule("Tanh", cut):
         harness.check_values(TANH)

@@ -177,8 +177,6 @@ def test_layers_of_keras():
 
 
 noisy = lambda x: x * tf.random.normal([2])
-
-
 as_noisy_cell = tf_pfor.cell(noisy)
 
 

@@ -183,7 +183,6 @@ class Parser:
 
     def best(self, words):
         """The actions of highest scores: each step asks for a value."""
-
         choose = lambda scores, allowed, step: allowed[int(tf.argmax(tf.gather(scores, allowed)))]
         loss, vector, actions = self.parse(words, choose)
         return loss, vector, tf.constant(actions)

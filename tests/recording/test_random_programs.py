@@ -17,8 +17,6 @@ TABLE = tf.Variable(tf.random.stateless_normal([6, SIZE], [3, 4]))
 SCALE = tf.Variable(0.7)
 product = lambda a: tf.tanh(tf.linalg.matvec(MATRIX, a))
 mixed = lambda a, b: (tf.sigmoid(a) * b, a - SCALE * b)
-
-
 as_cell, as_function = tf_pfor.cell(mixed), tf.function(mixed)
 
 

@@ -298,7 +298,6 @@ def test_gradients_of_python_in_the_body_follow_the_call_of_their_row(compiled):
 @pytest.mark.parametrize("compiled", [False, True])
 def test_jacobians_of_python_are_refused(compiled):
     """All rows of a jacobian ask for one call."""
-
     run = lambda x: tf_pfor.vmap(tf_pfor.jacrev(_squared))(x)
     with pytest.raises(UnsupportedStateError, match="use tf.map_fn with the tape in its function"):
         (tf.function(run) if compiled else run)(tf.ones([3, 2]))

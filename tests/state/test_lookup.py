@@ -43,7 +43,6 @@ def _contents(table):
 
 def _mapped(body, *elems):
     """Without a loop, in a function."""
-
     run = tf.function(lambda *elems: strict_map(lambda given: body(*given), elems))
     graph = run.get_concrete_function(*elems).graph
     assert not [op for op in graph.get_operations() if op.type in LOOPS]
