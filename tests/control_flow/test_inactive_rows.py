@@ -16,28 +16,17 @@ from tf_pfor.converters.analysis._safety import is_smooth
 LENGTHS = tf.constant([2, 0, 4, 1])
 X = tf.constant(np.random.default_rng(0).normal(size=(4, 3)), tf.float32)
 W = tf.Variable([0.5, -1.5, 2.0])
-
-
-@tf.custom_gradient
-def _plus_one(s):
-    return s * 2.0, lambda upstream: upstream + 1.0
-
-
-@tf.custom_gradient
-def _with_weight(s, w):
-    return s * w, lambda upstream: (upstream + 1.0, upstream * s + 0.5)
-
-
-@tf.custom_gradient
-def _nan_of_zero(s):
-    return s * 2.0, lambda upstream: tf.where(upstream == 0.0, np.nan, upstream)
+_plus_one = tf.custom_gradient(lambda s: (s * 2.0, lambda upstream: upstream + 1.0))
+_with_weight = tf.custom_gradient(
+    lambda s, w: (s * w, lambda upstream: (upstream + 1.0, upstream * s + 0.5))
+)
+_nan_of_zero = tf.custom_gradient(
+    lambda s: (s * 2.0, lambda upstream: tf.where(upstream == 0.0, np.nan, upstream))
+)
 
 
 def _reading(x):
-    @tf.custom_gradient
-    def f(s):
-        return s * 2.0, lambda upstream: upstream * x + 1.0
-
+    f = tf.custom_gradient(lambda s: (s * 2.0, lambda upstream: upstream * x + 1.0))
     return f
 
 

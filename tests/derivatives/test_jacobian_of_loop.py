@@ -101,10 +101,7 @@ def test_a_variable_that_changes_between_the_loop_and_its_jacobian():
 
 
 def test_weights_are_not_popped_in_each_trip():
-    @tf.function
-    def jacobian(trips, x):
-        return jacobian_of(lambda: run(as_read, trips, x), x)
-
+    jacobian = tf.function(lambda trips, x: jacobian_of(lambda: run(as_read, trips, x), x))
     graph = jacobian.get_concrete_function(tf.constant(4), X).graph
     backward = [op for op in graph.get_operations() if op.type in ("While", "StatelessWhile")][-1]
     body = graph._get_function(backward.get_attr("body").name).graph
@@ -119,10 +116,7 @@ def test_under_jit_compile():
             lambda t, _: t < 4, lambda t, s: (t + 1, as_read(t, s)), (0, x), maximum_iterations=4
         )[1]
 
-    @tf.function(jit_compile=True)
-    def jacobian(x):
-        return jacobian_of(lambda: bounded(x), x)
-
+    jacobian = tf.function(lambda x: jacobian_of(lambda: bounded(x), x), jit_compile=True)
     np.testing.assert_allclose(jacobian(X), slices(as_read, 4, X)[0], rtol=1e-7)
 
 

@@ -114,14 +114,8 @@ def test_reverse_modes_do_not_need_the_logarithm_of_a_cotangent():
     np.testing.assert_allclose(tf_pfor.hvp(f)(x, x), expected @ x.numpy(), rtol=1e-6)
 
 
-@tf.custom_gradient
-def clipping(x):
-    return x * x, lambda d: tf.clip_by_value(2.0 * x * d, -1.0, 1.0)
-
-
-@tf.custom_gradient
-def weighted(x):
-    return x * x, lambda d: 3.0 * x * d
+clipping = tf.custom_gradient(lambda x: (x * x, lambda d: tf.clip_by_value(2.0 * x * d, -1.0, 1.0)))
+weighted = tf.custom_gradient(lambda x: (x * x, lambda d: 3.0 * x * d))
 
 
 def test_forward_mode_of_gradients_that_are_not_linear():
@@ -136,14 +130,8 @@ def test_forward_mode_of_gradients_that_are_not_linear():
     np.testing.assert_allclose(tf_pfor.hvp(lambda x: tf.reduce_sum(clipping(x)))(x, x), [0.0, 0.4])
 
 
-@tf.custom_gradient
-def shifted(x):
-    return x * x, lambda d: 2.0 * x * d + 1.0
-
-
-@tf.custom_gradient
-def of_two_terms(x):
-    return x * x, lambda d: d * x + (tf.zeros_like(x) + x * d)
+shifted = tf.custom_gradient(lambda x: (x * x, lambda d: 2.0 * x * d + 1.0))
+of_two_terms = tf.custom_gradient(lambda x: (x * x, lambda d: d * x + (tf.zeros_like(x) + x * d)))
 
 
 def test_forward_mode_of_gradients_that_add_something_to_a_cotangent():
@@ -161,17 +149,13 @@ def test_forward_mode_of_gradients_that_add_something_to_a_cotangent():
     lambda d: tf.pad(d[1:], [[0, 1]], constant_values=1.0),
 ], ids=["arc tangent", "products", "choice of a constant", "padded with a constant"])  # fmt: skip
 def test_forward_mode_refuses_each_op_that_is_not_linear(gradient):
-    @tf.custom_gradient
-    def f(x):
-        return x * 2.0, gradient
-
+    f = tf.custom_gradient(lambda x: (x * 2.0, gradient))
     with pytest.raises(ArgumentError, match="not linear"):
         tf_pfor.jacfwd(f)(tf.constant([2.0, 0.2]))
 
 
 def test_forward_mode_takes_a_choice_of_zero():
-    @tf.custom_gradient
-    def f(x):
-        return x * 2.0, lambda d: tf.where([True, False], 3.0 * d, tf.zeros_like(d))
-
+    f = tf.custom_gradient(
+        lambda x: (x * 2.0, lambda d: tf.where([True, False], 3.0 * d, tf.zeros_like(d)))
+    )
     np.testing.assert_allclose(tf_pfor.jacfwd(f)(tf.constant([2.0, 0.2])), [[3.0, 0.0], [0.0, 0.0]])

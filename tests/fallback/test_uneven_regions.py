@@ -228,13 +228,10 @@ def test_prints(capfd):
 
 
 def test_custom_gradients():
-    @tf.custom_gradient
-    def inside(v):
-        return 2.0 * v, lambda dy: 100.0 * dy
-
-    @tf.custom_gradient
-    def around(x):
-        return tf.reduce_sum(_positive(x)), lambda dy: 7.0 * tf.ones_like(x)
+    inside = tf.custom_gradient(lambda v: (2.0 * v, lambda dy: 100.0 * dy))
+    around = tf.custom_gradient(
+        lambda x: (tf.reduce_sum(_positive(x)), lambda dy: 7.0 * tf.ones_like(x))
+    )
 
     def gradient(body):
         x = tf.constant(X)

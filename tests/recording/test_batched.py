@@ -251,10 +251,9 @@ def test_cells_of_layers_nests_and_options():
     dense = tf.keras.layers.Dense(2, use_bias=False)
     dense.build([None, 2])
     layer = tf_pfor.cell(dense)
-
-    @tf_pfor.cell
-    def step(state, x, *, times):
-        return {"h": state["h"] * times + x, "c": (state["c"], x)}
+    step = tf_pfor.cell(
+        lambda state, x, *, times: {"h": state["h"] * times + x, "c": (state["c"], x)}
+    )
 
     def fn(k):
         state = {"h": tf.zeros([1, 2]), "c": (tf.zeros([1, 2]), tf.zeros([1, 2]))}
@@ -266,10 +265,7 @@ def test_cells_of_layers_nests_and_options():
 
 
 def test_draws_differ_between_calls_and_examples():
-    @tf_pfor.cell
-    def noisy(x):
-        return x + tf.random.normal([3])
-
+    noisy = tf_pfor.cell(lambda x: x + tf.random.normal([3]))
     fn = lambda x: (noisy(x), noisy(x), tf.random.normal([3]), tf.nn.dropout(x, 0.5))
     found = tf_pfor.batched(fn)([tf.ones([3]), tf.ones([3])])
     drawn = np.concatenate([f.numpy().ravel() for f in found[:3]])
@@ -407,10 +403,7 @@ def test_a_cell_takes_the_values_of_its_example():
 
 
 def test_custom_gradients_need_a_cell():
-    @tf.custom_gradient
-    def clipped(x):
-        return x, lambda dy: tf.clip_by_value(dy, -0.1, 0.1)
-
+    clipped = tf.custom_gradient(lambda x: (x, lambda dy: tf.clip_by_value(dy, -0.1, 0.1)))
     x = [tf.constant(1.0), tf.constant(2.0)]
     with pytest.raises(tf_pfor.NotVectorizableError, match="tf_pfor.cell"):
         tf_pfor.batched(lambda a: clipped(a * 1.0))(x)
