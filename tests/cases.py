@@ -46,7 +46,7 @@ def refuse(one, *args, match, error=tf_pfor.NotVectorizableError, function=None,
 
 
 def warn(one, *args, match, by=None, **options):
-    """A map of ``one`` warns of a loop over rows; its values are those of one row after another."""
+    """A map of ``one`` warns of a loop over rows, and has the values of one row after another."""
     with pytest.warns(tf_pfor.FallbackWarning, match=match):
         (by or compare)(one, *args, fallback="loop", **options)
 

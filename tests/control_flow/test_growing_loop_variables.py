@@ -36,13 +36,8 @@ def appended(k, x, most=None):
 
 
 captured = lambda k, x: while_k(lambda s: tf.concat([s, x * 3.0], 0), k, x)
-
-
-def still(k, x, most=None):
-    """Could grow, and does not."""
-    return while_k(lambda s: tf.tanh(s @ W) * s, k, x, most)
-
-
+# Could grow, and does not.
+still = lambda k, x, most=None: while_k(lambda s: tf.tanh(s @ W) * s, k, x, most)
 total = lambda model: lambda k, x: tf.reduce_sum(model(k, x) ** 3)
 
 

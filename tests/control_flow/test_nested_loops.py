@@ -121,9 +121,8 @@ def with_array(k, s):
     return s + tf.reduce_sum(array.stack(), 0)
 
 
-def shared_loops_in_a_branch(k, m, x):
-    """A list of lists."""
-    return tf.cond(k > m, lambda: equal_loops(x), lambda: tf.cos(x))
+# A list of lists.
+shared_loops_in_a_branch = lambda k, m, x: tf.cond(k > m, lambda: equal_loops(x), lambda: tf.cos(x))
 
 
 def shared_loops_in_a_loop(k, m, x):

@@ -96,9 +96,8 @@ def run_while(counter, bound, inner, keeps, early, s, names, t):
     return s + sum(tf.reduce_sum(a.stack(), 0) * 0.3 for a in arrays) if keeps else s
 
 
-def gradients(seed, depth):
-    """The gradient of a random program, as a function of a row (k, m, x)."""
-    return gradients_of(program(random.Random(seed), depth))
+# The gradient of a random program, as a function of a row (k, m, x).
+gradients = lambda seed, depth: gradients_of(program(random.Random(seed), depth))
 
 
 def gradients_of(statements):

@@ -10,13 +10,8 @@ from tests.comparisons import compare, gradient_of, looped, value_and_gradient, 
 _x = lambda *shape, seed=0: np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 X = _x(5, 3)
 LEN = np.array([2, 0, 4, 1, 4], np.int32)
-
-
-def _and(a, b):
-    """The conditional that a Python ``a and b`` becomes."""
-    return tf.cond(a, b, lambda: a)
-
-
+# The conditional that a Python ``a and b`` becomes.
+_and = lambda a, b: tf.cond(a, b, lambda: a)
 _or = lambda a, b: tf.cond(a, lambda: a, b)
 
 

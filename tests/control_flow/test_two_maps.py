@@ -62,11 +62,8 @@ def to_an_array(r):
 
 equal_trips = lambda r: captured(r._replace(k=tf.constant(3)))
 branches = lambda r: tf.cond(r.k > r.m, lambda: tf.sin(cell(r.x)), lambda: tf.cos(r.x) * r.x)
-
-
-def alike(r):
-    """Both keep values of the same shapes."""
-    return tf.cond(r.k > r.m, lambda: tf.sin(tf.sin(r.x)), lambda: tf.exp(tf.tanh(r.x)))
+# Both keep values of the same shapes.
+alike = lambda r: tf.cond(r.k > r.m, lambda: tf.sin(tf.sin(r.x)), lambda: tf.exp(tf.tanh(r.x)))
 
 
 def cases(r):

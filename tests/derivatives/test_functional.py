@@ -180,9 +180,8 @@ def test_holomorphic(jac):
     close(twice, np.diag(6 * z))
 
 
-def wave(x):
-    """A complex function of reals."""
-    return tf.exp(tf.complex(-tf.reduce_sum(x**2), tf.reduce_sum(x)))
+# A complex function of reals.
+wave = lambda x: tf.exp(tf.complex(-tf.reduce_sum(x**2), tf.reduce_sum(x)))
 
 
 @pytest.mark.parametrize("shape", [[], [1]])

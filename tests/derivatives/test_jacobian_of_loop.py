@@ -13,21 +13,12 @@ W = tf.Variable(RNG.normal(size=[3, 3]) * 0.5)
 X = tf.constant(RNG.normal(size=[3]))
 WRITTEN = tf.Variable(1.0, dtype=tf.float64)
 as_read = lambda t, s: tf.tanh(tf.linalg.matvec(W, s))
-
-
-def computed(t, s):
-    """Gradients pop what each trip computed from the variable: the same in all."""
-    return tf.sin(tf.linalg.matvec(tf.sin(W) @ W, s))
-
-
-def masked(t, s):
-    """The kept tensor is a bool."""
-    return tf.where(W[0] > 0, tf.sin(s) * W[1], s**2)
-
-
-def by_trip(t, s):
-    """The pushed tensor differs between trips."""
-    return tf.tanh(tf.linalg.matvec(W * tf.cast(t + 1, s.dtype), s))
+# Gradients pop what each trip computed from the variable: the same in all.
+computed = lambda t, s: tf.sin(tf.linalg.matvec(tf.sin(W) @ W, s))
+# The kept tensor is a bool.
+masked = lambda t, s: tf.where(W[0] > 0, tf.sin(s) * W[1], s**2)
+# The pushed tensor differs between trips.
+by_trip = lambda t, s: tf.tanh(tf.linalg.matvec(W * tf.cast(t + 1, s.dtype), s))
 
 
 def written(t, s):

@@ -21,11 +21,8 @@ def attention(x):
     return tf.reduce_mean(scores @ x @ W, 0)
 
 
-def differences(x):
-    """Differences of neighbours, whose number differs per row: slices of its hessian."""
-    return tf.reduce_sum((x[1:] - x[:-1]) ** 4)
-
-
+# Differences of neighbours, whose number differs per row: slices of its hessian.
+differences = lambda x: tf.reduce_sum((x[1:] - x[:-1]) ** 4)
 spread = lambda x: tf.reduce_sum(tf.broadcast_to(x[:, None], [tf.size(x), 3]) ** 3)
 chosen = lambda x: tf.reduce_sum(tf.gather(x, tf.where(x > 0.0)[:, 0]) ** 3)
 

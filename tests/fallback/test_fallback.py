@@ -340,9 +340,8 @@ def test_gradient_of_a_list_that_a_loop_over_rows_reads():
     assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def pieces(k, x):
-    """Two pieces of x, of lengths that differ between rows."""
-    return tf.TensorArray(tf.float32, 2, infer_shape=False).split(x, [k, 2 - k]).concat()
+# Two pieces of x, of lengths that differ between rows.
+pieces = lambda k, x: tf.TensorArray(tf.float32, 2, infer_shape=False).split(x, [k, 2 - k]).concat()
 
 
 def test_lists_that_a_loop_over_rows_makes():

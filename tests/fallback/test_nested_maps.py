@@ -159,13 +159,8 @@ WAVES = tf.RaggedTensor.from_nested_row_lengths(
     tf.random.stateless_normal([36], [1, 2]), [[2, 0, 3, 1], [3, 5, 9, 6, 1, 12]]
 )
 two_channels = lambda x: tf.stack([x, x * x])
-
-
-def window(x, size):
-    """All from there on where ``size`` is -1."""
-    return tf.slice(two_channels(x), [0, 1], tf.stack([-1, size]))
-
-
+# All from there on where ``size`` is -1.
+window = lambda x, size: tf.slice(two_channels(x), [0, 1], tf.stack([-1, size]))
 OF_WAVES = {
     "rfft": lambda x: tf.abs(tf.signal.rfft(x, fft_length=[8])),
     "rfft of channels": lambda x: tf.abs(tf.signal.rfft(two_channels(x), fft_length=[8])),

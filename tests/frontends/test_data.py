@@ -21,11 +21,8 @@ DEEP = tf.ragged.constant([[[1.0, 2.0], [3.0]], [], [[4.0], [5.0, 6.0], []]], ra
 SPARSE = tf.sparse.from_dense([[0, 1, 0], [2, 0, 3], [0, 0, 0], [4, 5, 6]])
 TEXT = tf.constant(["a b c", "", "d", "e f", "g h i j"])
 of_range = lambda n: Dataset.range(n)
-
-
-def ranges():
-    """int64 rows of 0 to 6 elements."""
-    return Dataset.range(7).map(tf.range)
+# int64 rows of 0 to 6 elements.
+ranges = lambda: Dataset.range(7).map(tf.range)
 
 
 def images():

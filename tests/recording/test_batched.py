@@ -52,7 +52,7 @@ def with_slopes(run, sources):
 
 
 def held(fn, examples):
-    """Results of a batch are those of one example after the other."""
+    """A batch has the results of one example after the other."""
     found, expected = tf_pfor.batched(fn)(examples), [fn(e) for e in examples]
     stacked = tf.nest.map_structure(lambda *x: tf.stack(x), *expected)
     tf.nest.map_structure(assert_close, found, stacked)

@@ -18,13 +18,8 @@ SCALE = tf.Variable(0.7)
 product = lambda a: tf.tanh(tf.linalg.matvec(MATRIX, a))
 mixed = lambda a, b: (tf.sigmoid(a) * b, a - SCALE * b)
 as_cell, as_function = tf_pfor.cell(mixed), tf.function(mixed)
-
-
-def slope(a, f):
-    """The gradient of ``f`` at ``a``, by a tape inside."""
-    return gradient_of(lambda: tf.reduce_sum(f(a) ** 2), a)
-
-
+# The gradient of ``f`` at ``a``, by a tape inside.
+slope = lambda a, f: gradient_of(lambda: tf.reduce_sum(f(a) ** 2), a)
 slope_of_matrix = lambda a: gradient_of(lambda: tf.reduce_sum(product(a) * a), MATRIX)[0]
 
 

@@ -16,7 +16,7 @@ mapped = lambda body, elems=X: tf_pfor.vectorized_map(body, elems)
 
 
 def shows(body, text, elems=X, *, capfd):
-    """What ``body`` prints for these rows."""
+    """The text that ``body`` prints for these rows."""
     mapped(body, elems)
     assert capfd.readouterr().err == text
 

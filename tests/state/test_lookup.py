@@ -108,9 +108,8 @@ def test_all_updates_come_before_a_read():
     assert _mapped(body, tf.constant([1, 2, 3], tf.int64)).numpy().tolist() == [3, 3, 3]
 
 
-def counted(table):
-    """A body that adds two to the value of a key."""
-    return lambda key: (table.insert(key, table.lookup(key) + 2.0), key)[1]
+# A body that adds two to the value of a key.
+counted = lambda table: lambda key: (table.insert(key, table.lookup(key) + 2.0), key)[1]
 
 
 @pytest.mark.parametrize("n", [0, 1, 5])

@@ -304,9 +304,8 @@ def _there_and_back(x):
     return tf.cast(tf.round(tf.math.real(made)), tf.int32)
 
 
-def _ranks(x):
-    """The place of each element in the sorted row, in a loop over the rows."""
-    return _there_and_back(tf.math.invert_permutation(tf.argsort(x)))
+# The place of each element in the sorted row, in a loop over the rows.
+_ranks = lambda x: _there_and_back(tf.math.invert_permutation(tf.argsort(x)))
 
 
 def _sorted(x, shape=(None,)):
