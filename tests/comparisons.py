@@ -135,7 +135,7 @@ def row_of(table, *args, **options):
 def value_and_gradient(of, sources, **options):
     """The result of ``of()`` under a tape, which finds variables, and its gradients."""
     with tf.GradientTape() as tape:
-        tape.watch([s for s in tf.nest.flatten(sources) if not isinstance(s, tf.Variable)])
+        tape.watch([s for s in tf.nest.flatten(sources) if not hasattr(s, "assign")])
         y = of()
     return y, tape.gradient(y, sources, **options)
 
@@ -147,7 +147,7 @@ def gradient_of(of, sources, **options):
 def jacobian_of(of, sources, **options):
     """``tape_jacobian`` of the result of ``of()``."""
     with tf.GradientTape() as tape:
-        tape.watch([s for s in tf.nest.flatten(sources) if not isinstance(s, tf.Variable)])
+        tape.watch([s for s in tf.nest.flatten(sources) if not hasattr(s, "assign")])
         y = of()
     return tf_pfor.tape_jacobian(tape, y, sources, **options)
 
