@@ -40,7 +40,10 @@ def bars(monkeypatch):
     return FakeTqdm.made
 
 
-square = lambda x: x * x
+def square(x):
+    return x * x
+
+
 CALLS = {
     "vectorized_map": lambda fn, **o: tf_pfor.vectorized_map(fn, tf.constant(XS), **o),
     "vmap": lambda fn, **o: tf_pfor.vmap(fn, **o)(tf.constant(XS)),

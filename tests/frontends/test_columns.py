@@ -267,7 +267,8 @@ def test_threads():
             assert_cells(found, wanted)
 
 
-doubled = lambda row: {"y": 2 * row["x"]}
+def doubled(row):
+    return {"y": 2 * row["x"]}
 
 
 def test_pickle():

@@ -122,7 +122,9 @@ class TestFindFailure:
 
     @of_cpus
     def test_an_op(self):
-        fn = lambda i, names: (tf.gather([1, 2, 3], i), names["a"])
+        def fn(i, names):
+            return tf.gather([1, 2, 3], i), names["a"]
+
         dataset = Dataset.range(5).map(lambda i: (i, {"a": i}))
         failure = find_failure(fn, dataset)
         assert (failure.index, failure.op_type) == (3, "GatherV2")
@@ -157,7 +159,9 @@ class TestExplain:
         ],
     )
     def test_totals(self, dataset):
-        fn = lambda i, x: [i * 2, tf.py_function(lambda v: v, [i], tf.int64)]
+        def fn(i, x):
+            return [i * 2, tf.py_function(lambda v: v, [i], tf.int64)]
+
         report = explain(fn, dataset)
         assert report.totals["looped"] == 1
         assert report.totals["rejected"] == 0

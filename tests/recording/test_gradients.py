@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests import comparisons
-from tests.comparisons import assert_close, pairwise, value_and_gradient
+from tests.comparisons import gradient_of, pairwise, value_and_gradient
 from tests.recording.test_batched import TREES, UNITS, Model
 
 assert_close = functools.partial(comparisons.assert_close, rtol=1e-5, atol=1e-6)  # of float32
@@ -25,7 +25,7 @@ def layer(x):
 as_cell, as_function = tf_pfor.cell(layer), tf.function(layer)
 
 
-def gradient_of(layer):
+def of_both(layer):
     def by_input_and_weights(x):
         return value_and_gradient(lambda: tf.reduce_sum(layer(x) ** 2), [x, W])
 
@@ -118,7 +118,7 @@ BODIES = {f.__name__: f for f in (
     steps_of_descent,
 )}  # fmt: skip
 UNITS_OF_LAYER = {"ops": layer, "cell": as_cell, "function": as_function}
-BODIES = {unit: gradient_of(f) for unit, f in UNITS_OF_LAYER.items()} | BODIES
+BODIES = {unit: of_both(f) for unit, f in UNITS_OF_LAYER.items()} | BODIES
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -169,14 +169,18 @@ def test_layers_of_keras():
     dense.build([None, 2])
 
     def fn(x):
-        return gradient_of(lambda: tf.reduce_sum(dense(x[None]) ** 2), dense.trainable_variables)
+        loss = lambda: tf.reduce_sum(dense(x[None]) ** 2)
+        return gradient_of(loss, dense.trainable_variables)
 
     expected = zip(*map(fn, ROWS))
     for f, e in zip(tf_pfor.batched(fn)(ROWS), expected, strict=True):
         assert_close(f, tf.stack(e))
 
 
-noisy = lambda x: x * tf.random.normal([2])
+def noisy(x):
+    return x * tf.random.normal([2])
+
+
 as_noisy_cell = tf_pfor.cell(noisy)
 
 
