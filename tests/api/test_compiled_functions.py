@@ -12,8 +12,10 @@ import tensorflow as tf
 
 import tf_pfor
 
-# The sum of the squares.
-total = lambda x, scale=2.0: tf.reduce_sum(x * x * scale)
+
+def total(x, scale=2.0):
+    """The sum of the squares."""
+    return tf.reduce_sum(x * x * scale)
 
 
 class Scaled(tf.Module):
