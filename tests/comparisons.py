@@ -135,13 +135,21 @@ def row_of(table, *args, **options):
 def value_and_gradient(of, sources, **options):
     """The result of ``of()`` under a tape, which finds variables, and its gradients."""
     with tf.GradientTape() as tape:
-        tape.watch([s for s in tf.nest.flatten(sources) if not isinstance(s, tf.Variable)])
+        tape.watch([s for s in tf.nest.flatten(sources) if not hasattr(s, "assign")])
         y = of()
     return y, tape.gradient(y, sources, **options)
 
 
 def gradient_of(of, sources, **options):
     return value_and_gradient(of, sources, **options)[1]
+
+
+def jacobian_of(of, sources, **options):
+    """``tape_jacobian`` of the result of ``of()``."""
+    with tf.GradientTape() as tape:
+        tape.watch([s for s in tf.nest.flatten(sources) if not hasattr(s, "assign")])
+        y = of()
+    return tf_pfor.tape_jacobian(tape, y, sources, **options)
 
 
 def gradient_in_body(model, power=2):
@@ -265,6 +273,12 @@ def first_rows(x, n):
     if not isinstance(x, tf.SparseTensor) or n is None:
         return x[:n] if n is not None else x
     return tf.sparse.slice(x, [0] * len(x.shape), [n, *x.shape[1:]])
+
+
+def pairwise(check, found, expected, *args, **options):
+    """``check`` of each pair of two sequences of one length."""
+    for f, e in zip(found, expected, strict=True):
+        check(f, e, *args, **options)
 
 
 def rows_of(body, *args, eager=False):

@@ -46,6 +46,12 @@ def _shard(text: str) -> tuple[int, int]:
     return int(k), int(count)
 
 
+def pytest_pycollect_makeitem(collector, name, obj):
+    """A lambda of a module has the name of its variable, also in the ids of tests."""
+    if getattr(obj, "__name__", "") == "<lambda>" and hasattr(obj, "__code__"):
+        obj.__name__ = name
+
+
 def pytest_collection_modifyitems(config, items):
     items.sort(key=_rank)  # stable: order within a file stays
     tests = [chosen.Test.of(i.nodeid) for i in items]

@@ -49,10 +49,7 @@ def coordinate(cluster, processes):
     """Maps blocks of rows on the workers, and kills one of them."""
     chief = {"chief": [f"localhost:{free_port()}"]}
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec({**cluster, **chief}),
-        task_type="chief",
-        task_id=0,
-        rpc_layer="grpc",
+        tf.train.ClusterSpec({**cluster, **chief}), task_type="chief", task_id=0, rpc_layer="grpc"
     )
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)

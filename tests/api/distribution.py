@@ -7,23 +7,15 @@ import numpy as np
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 from tests.devices import run_on_two_replicas
 from tf_pfor import psum, vmap
 
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=[3, 3]).astype(np.float32)
-
-
-def rows(*shape):
-    return tf.constant(RNG.normal(size=shape).astype(np.float32))
-
-
-def plain(x):
-    return tf.nn.softmax(tf.linalg.matvec(W, x)), tf.reduce_sum(x)
-
-
-def place(x):
-    return x[0] + 10.0 * tf.cast(tf_pfor.axis_index(), tf.float32), tf_pfor.axis_size()
+rows = lambda *shape: tf.constant(RNG.normal(size=shape).astype(np.float32))
+plain = lambda x: (tf.nn.softmax(tf.linalg.matvec(W, x)), tf.reduce_sum(x))
+place = lambda x: (x[0] + 10.0 * tf.cast(tf_pfor.axis_index(), tf.float32), tf_pfor.axis_size())
 
 
 def reductions(x):
@@ -36,21 +28,9 @@ def reductions(x):
     )
 
 
-def moves(x):
-    return tf_pfor.all_gather(x), tf_pfor.all_gather(x, axis=1), tf_pfor.pargmax(x)
-
-
-def nested(x):
-    return vmap(lambda v: psum(v, "inner") * v + psum(v, "rows"), axis_name="inner")(x)
-
-
-def gradient_inside(x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = psum(x) * x
-    return tape.gradient(y, x)
-
-
+moves = lambda x: (tf_pfor.all_gather(x), tf_pfor.all_gather(x, axis=1), tf_pfor.pargmax(x))
+nested = lambda x: vmap(lambda v: psum(v, "inner") * v + psum(v, "rows"), axis_name="inner")(x)
+gradient_inside = lambda x: gradient_of(lambda: psum(x) * x, x)
 BODIES = [plain, place, reductions, moves, nested, gradient_inside]
 
 
@@ -142,10 +122,8 @@ def gradients(strategy):
     for body in (lambda a: tf.sin(a * v), lambda a: tf.sin(a * psum(a * v)) + tf_pfor.pmax(a * v)):
         found = []
         for s in (strategy, None):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = tf.reduce_sum(vmap(body, strategy=s)(x))
-            found.append(tape.gradient(y, [v, x]))
+            total = lambda s=s, body=body: tf.reduce_sum(vmap(body, strategy=s)(x))
+            found.append(gradient_of(total, [v, x]))
         close(*found)
 
 
@@ -170,9 +148,7 @@ def variables(strategy):
 
 
 def settings(strategy):
-    def body(x):
-        return vmap(lambda y: y + tf.random.normal([]))(x)
-
+    body = lambda x: vmap(lambda y: y + tf.random.normal([]))(x)
     with tf_pfor.settings(randomness="error"):
         refused(lambda: vmap(body, strategy=strategy)(rows(3, 2)), "randomness is 'error'")
 

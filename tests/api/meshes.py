@@ -15,15 +15,13 @@ from tensorflow.experimental import dtensor
 
 import tf_pfor
 from benchmarks import models
+from tests.comparisons import gradient_of
 from tf_pfor import vmap
 
 N = 4
 RNG = np.random.default_rng(0)
 MIXED = re.compile(rb"Collective\w+V2|DTensorAll\w+Op")  # ops that join devices
-
-
-def floats(*shape):
-    return RNG.normal(size=shape).astype(np.float32)
+floats = lambda *shape: RNG.normal(size=shape).astype(np.float32)
 
 
 def shared(x, mesh):
@@ -50,10 +48,7 @@ def joins(run):
 
 def keeps_rows(mesh, body, x, *weights):
     """Checks that results are right and sharded by rows, and that no op joins the devices."""
-
-    def mapped(x, *weights):
-        return vmap(lambda row: body(row, *weights), fallback="error")(x)
-
+    mapped = lambda x, *weights: vmap(lambda row: body(row, *weights), fallback="error")(x)
     expected = tf.function(mapped)(tf.constant(x), *map(tf.constant, weights))
     given = [sharded(x, mesh), *(shared(w, mesh) for w in weights)]
     found, joined = joins(lambda: tf.function(mapped)(*given))
@@ -83,19 +78,14 @@ def uniform_loops(mesh):
 
 
 def derivatives(mesh):
-    def loss(x, w):
-        return tf.reduce_sum(tf.tanh(tf.linalg.matvec(w, x)) ** 2)
-
+    loss = lambda x, w: tf.reduce_sum(tf.tanh(tf.linalg.matvec(w, x)) ** 2)
     keeps_rows(mesh, lambda x, w: tf_pfor.grad(loss, (0, 1))(x, w), floats(N, 3), floats(3, 3))
     keeps_rows(mesh, lambda x, w: tf_pfor.hessian(loss)(x, w), floats(N, 3), floats(3, 3))
 
 
 def collectives(mesh):
     """A sum over rows joins the devices; its result is whole on each, and rows stay sharded."""
-
-    def share(x):
-        return x / tf_pfor.psum(x)
-
+    share = lambda x: x / tf_pfor.psum(x)
     x = np.abs(floats(N, 3))
     mapped = tf.function(lambda x: vmap(share)(x))
     given = sharded(x, mesh)
@@ -134,10 +124,7 @@ def gradients_of(model):
     outputs = outputs_of(model)
 
     def gradients(x, *weights):
-        with tf.GradientTape() as tape:
-            tape.watch(weights)
-            loss = tf.reduce_sum(outputs(x, *weights) ** 2)
-        return tape.gradient(loss, weights)
+        return gradient_of(lambda: tf.reduce_sum(outputs(x, *weights) ** 2), weights)
 
     return gradients
 

@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import in_threads
+from tests.cases import grid
+from tests.comparisons import gradient_of, in_threads
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -33,9 +34,7 @@ def call(request):
     return lambda fn, *args: tf.function(fn)(*args)
 
 
-# ---------------------------------------------------------------------------
-# pfor
-# ---------------------------------------------------------------------------
+# -- pfor ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -49,8 +48,7 @@ def test_iters_in_every_form(call, iters):
     assert found.numpy().tolist() == [1, 3, 5, 7]
 
 
-@pytest.mark.parametrize("n", [0, 1, 5])
-@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
+@grid(dtype=[tf.int32, tf.int64], n=[0, 1, 5])
 def test_iters_known_only_at_run_time(n, dtype):
     table = tf.constant(rows(5, 3))
 
@@ -105,9 +103,7 @@ def test_operation_as_output():
 
 
 def test_outputs_in_nests(call):
-    def body(i):
-        return {"a": i, "b": [i + 1, (i + 2,)]}, Point(i, -i)
-
+    body = lambda i: ({"a": i, "b": [i + 1, (i + 2,)]}, Point(i, -i))
     found = call(lambda: tf_pfor.pfor(body, 2))
     assert isinstance(found[1], Point)
     tf.nest.assert_same_structure(found, body(tf.constant(0)))
@@ -128,14 +124,10 @@ def test_the_body_is_traced_once():
         assert len(calls) == 1
 
 
-@pytest.mark.parametrize("block", [1, 2, 3, 4, 5, 7])
-@pytest.mark.parametrize("n", [0, 1, 4, 5])
+@grid(n=[0, 1, 4, 5], block=[1, 2, 3, 4, 5, 7])
 def test_blocks(call, n, block):
     table = tf.constant(rows(5, 2))
-
-    def body(i):
-        return tf.gather(table, i) + 1.0, i, tf.constant(7)
-
+    body = lambda i: (tf.gather(table, i) + 1.0, i, tf.constant(7))
     found = call(lambda: tf_pfor.pfor(body, n, parallel_iterations=block))
     np.testing.assert_allclose(found[0], table[:n] + 1.0)
     assert found[1].numpy().tolist() == list(range(n))
@@ -145,34 +137,25 @@ def test_blocks(call, n, block):
 
 @pytest.mark.parametrize("n", [0, 2, 5])
 def test_blocks_with_a_length_known_only_at_run_time(n):
-    @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
-    def run(count):
-        return tf_pfor.pfor(lambda i: i * i, count, parallel_iterations=2)
-
-    assert run(tf.constant(n)).numpy().tolist() == [i * i for i in range(n)]
+    run = lambda count: tf_pfor.pfor(lambda i: i * i, count, parallel_iterations=2)
+    found = tf.function(run, input_signature=[tf.TensorSpec([], tf.int32)])(tf.constant(n))
+    assert found.numpy().tolist() == [i * i for i in range(n)]
 
 
 def test_gradients_through_blocks():
     x = tf.Variable(rows(5, 2))
-
-    def total(block):
-        with tf.GradientTape() as tape:
-            y = tf_pfor.pfor(lambda i: tf.tanh(tf.gather(x, i)) ** 2, 5, parallel_iterations=block)
-            loss = tf.reduce_sum(y)
-        return tf.convert_to_tensor(tape.gradient(loss, x))
-
-    np.testing.assert_allclose(total(2), total(None), rtol=1e-6)
+    squares = lambda i: tf.tanh(tf.gather(x, i)) ** 2
+    total = lambda block: gradient_of(
+        lambda: tf_pfor.pfor(squares, 5, parallel_iterations=block), x
+    )
+    np.testing.assert_allclose(*(tf.convert_to_tensor(total(n)) for n in (2, None)), rtol=1e-6)
 
 
-# ---------------------------------------------------------------------------
-# for_loop
-# ---------------------------------------------------------------------------
+# -- for_loop --------------------------------------------------------------------------------------
 
 
 def test_for_loop_is_the_reference(call):
-    def body(i):
-        return {"square": i * i, "half": tf.cast(i, tf.float32) / 2}
-
+    body = lambda i: {"square": i * i, "half": tf.cast(i, tf.float32) / 2}
     types = {"square": tf.int32, "half": tf.float32}
     loop = call(lambda: tf_pfor.for_loop(body, types, 4))
     fast = call(lambda: tf_pfor.pfor(body, 4))
@@ -193,23 +176,17 @@ def test_for_loop_runs_side_effects_in_order():
     assert v.numpy() == 1 * 8 + 0 * 4 + 1 * 2 + 2
 
 
-# ---------------------------------------------------------------------------
-# vectorized_map
-# ---------------------------------------------------------------------------
+# -- vectorized_map --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        lambda a, b: (a, b),
-        lambda a, b: [a, b],
-        lambda a, b: {"a": a, "b": b},
-        lambda a, b: Point(a, b),
-        lambda a, b: Pair(a, {"k": b}),
-        lambda a, b: {"t": (a, [b])},
-    ],
-    ids=["tuple", "list", "dict", "namedtuple", "dataclass", "nested"],
-)
+@pytest.mark.parametrize("wrap", [
+    lambda a, b: (a, b),
+    lambda a, b: [a, b],
+    lambda a, b: {"a": a, "b": b},
+    lambda a, b: Point(a, b),
+    lambda a, b: Pair(a, {"k": b}),
+    lambda a, b: {"t": (a, [b])},
+], ids=["tuple", "list", "dict", "namedtuple", "dataclass", "nested"])  # fmt: skip
 def test_nests_in_and_out(call, wrap):
     a, b = rows(3, 2), rows(3)
     seen = []
@@ -261,36 +238,29 @@ def test_one_row_is_shared_by_all(call):
     np.testing.assert_allclose(found, a * b)
 
 
+differences = lambda a, b: tf_pfor.vectorized_map(lambda e: e[0] - e[1], (a, b))
+
+
 @pytest.mark.parametrize(
-    ("sizes", "n"),
-    [((4, 1), 4), ((1, 4), 4), ((1, 1), 1), ((4, 4), 4), ((0, 1), 0), ((0, 0), 0)],
+    ("sizes", "n"), [((4, 1), 4), ((1, 4), 4), ((1, 1), 1), ((4, 4), 4), ((0, 1), 0), ((0, 0), 0)]
 )
 def test_one_row_is_shared_by_all_when_known_only_at_run_time(sizes, n):
-    @tf.function(input_signature=[tf.TensorSpec([None, 2]), tf.TensorSpec([None, 2])])
-    def run(a, b):
-        return tf_pfor.vectorized_map(lambda e: e[0] - e[1], (a, b))
-
     a, b = rows(sizes[0], 2), rows(sizes[1], 2)
-    found = run(a, b)
+    found = tf.function(differences, input_signature=[tf.TensorSpec([None, 2])] * 2)(a, b)
     assert found.shape == [n, 2]
     np.testing.assert_allclose(found, a - b)
 
 
 def test_sizes_that_turn_out_to_differ_are_an_error():
-    @tf.function(input_signature=[tf.TensorSpec([None]), tf.TensorSpec([None])])
-    def run(a, b):
-        return tf_pfor.vectorized_map(lambda e: e[0] - e[1], (a, b))
-
+    run = tf.function(differences, input_signature=[tf.TensorSpec([None])] * 2)
     for sizes in ((3, 2), (2, 3), (4, 2), (0, 2)):
         with pytest.raises(tf.errors.InvalidArgumentError):
             run(rows(sizes[0]), rows(sizes[1]))
 
 
 def test_unknown_inner_shape_and_rank():
-    @tf.function(input_signature=[tf.TensorSpec([None, None])])
-    def run(a):
-        return tf_pfor.vectorized_map(lambda r: tf.tanh(r), a)
-
+    run = lambda a: tf_pfor.vectorized_map(lambda r: tf.tanh(r), a)
+    run = tf.function(run, input_signature=[tf.TensorSpec([None, None])])
     np.testing.assert_allclose(run(rows(3, 2)), np.tanh(rows(3, 2)), rtol=1e-6)
 
 
@@ -315,9 +285,7 @@ def test_vectorized_map_warns_unless_told_not_to(recwarn):
     np.testing.assert_array_equal(quiet, loud)
 
 
-# ---------------------------------------------------------------------------
-# Where it runs
-# ---------------------------------------------------------------------------
+# -- Where it runs ---------------------------------------------------------------------------------
 
 
 def test_run_functions_eagerly():
@@ -351,10 +319,7 @@ def test_plain_graph_and_session():
 
 def test_under_jit_compile():
     x = tf.constant(rows(3, 2))
-
-    def mapped(a):
-        return tf_pfor.vectorized_map(lambda r: tf.reduce_sum(tf.tanh(r)), a)
-
+    mapped = lambda a: tf_pfor.vectorized_map(lambda r: tf.reduce_sum(tf.tanh(r)), a)
     run = tf.function(mapped, jit_compile=True)
     np.testing.assert_allclose(run(x), np.tanh(rows(3, 2)).sum(1), rtol=1e-5)
 

@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of, value_and_gradient
+from tests.cases import case
+from tests.comparisons import gradient_of, pairwise, value_and_gradient
 
 
 def rows(n, *inner, seed=0):
@@ -23,45 +24,37 @@ def check(fn, *elems, rtol=1e-5, atol=1e-5, fallback=False):
     one = tf.function(fn)
     expected = [tf.nest.flatten(one(*[t[r] for t in tensors])) for r in range(len(elems[0]))]
     for found in (run(*tensors), tf.function(run)(*tensors)):
-        for f, column in zip(tf.nest.flatten(found), zip(*expected), strict=True):
-            np.testing.assert_allclose(f, np.stack(column), rtol=rtol, atol=atol)
+        found = tf.nest.flatten(found)
+        pairwise(np.testing.assert_allclose, found, zip(*expected), rtol=rtol, atol=atol)
 
 
-# ---------------------------------------------------------------------------
-# Python in the body
-# ---------------------------------------------------------------------------
+# -- Python in the body ----------------------------------------------------------------------------
 
 
-def test_python_loops_and_conditions():
-    def fn(x):
-        total = tf.zeros_like(x)
-        for k in range(3):
-            if k % 2 == 0:
-                total = total + x * float(k)
-        return total
-
-    check(fn, rows(4, 3))
+@case(check, rows(4, 3))
+def test_python_loops_and_conditions(x):
+    total = tf.zeros_like(x)
+    for k in range(3):
+        if k % 2 == 0:
+            total = total + x * float(k)
+    return total
 
 
-def test_autograph_turns_a_loop_over_a_range_into_a_while():
-    def fn(x):
-        total = tf.zeros_like(x)
-        for k in tf.range(3):
-            total += x * tf.cast(k, x.dtype)
-        return total
-
-    check(fn, rows(4, 3))
+@case(check, rows(4, 3))
+def test_autograph_turns_a_loop_over_a_range_into_a_while(x):
+    total = tf.zeros_like(x)
+    for k in tf.range(3):
+        total += x * tf.cast(k, x.dtype)
+    return total
 
 
-def test_autograph_turns_an_if_into_a_cond():
-    def fn(x):
-        if tf.reduce_sum(x) > 0.0:
-            y = x * 2.0
-        else:
-            y = -x
-        return y
-
-    check(fn, rows(6, 3))
+@case(check, rows(6, 3))
+def test_autograph_turns_an_if_into_a_cond(x):
+    if tf.reduce_sum(x) > 0.0:
+        y = x * 2.0
+    else:
+        y = -x
+    return y
 
 
 def test_a_decorated_body():
@@ -76,9 +69,7 @@ def test_functions_called_in_the_body():
     check(lambda x: inner(x) + compiled(x) + inner(x + 1.0), rows(4, 3))
 
 
-# ---------------------------------------------------------------------------
-# Closures
-# ---------------------------------------------------------------------------
+# -- Closures --------------------------------------------------------------------------------------
 
 
 def test_closures_over_tensors_and_variables():
@@ -89,14 +80,12 @@ def test_closures_over_tensors_and_variables():
 
 
 def test_closures_over_tensors_of_an_outer_graph():
-    x = rows(4, 3)
-
-    @tf.function
     def run(a):
         scale = tf.reduce_max(a)
         return tf_pfor.vectorized_map(lambda r: r / scale, a)
 
-    np.testing.assert_allclose(run(tf.constant(x)), x / x.max(), rtol=1e-5)
+    x = rows(4, 3)
+    np.testing.assert_allclose(tf.function(run)(tf.constant(x)), x / x.max(), rtol=1e-5)
 
 
 def test_a_variable_made_on_the_first_call():
@@ -172,30 +161,18 @@ def test_keras_models(name):
 def test_per_example_gradients_of_keras_models(name):
     keras.utils.set_random_seed(0)
     model = keras_models()[name]
-    x = rows(4, *model.input_shape[1:])
-
-    def fn(r):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(model(r[None], training=False) ** 2)
-        return tape.gradient(loss, model.trainable_variables)
-
-    check(fn, x, rtol=1e-4, atol=1e-4)
+    loss = lambda r: tf.reduce_sum(model(r[None], training=False) ** 2)
+    slopes = lambda r: gradient_of(lambda: loss(r), model.trainable_variables)
+    check(slopes, rows(4, *model.input_shape[1:]), rtol=1e-4, atol=1e-4)
 
 
-# ---------------------------------------------------------------------------
-# Gradients in the body
-# ---------------------------------------------------------------------------
+# -- Gradients in the body -------------------------------------------------------------------------
 
 
 def test_a_tape_in_the_body():
     w = tf.Variable(rows(3, 2))
-
-    def fn(x):
-        return gradient_of(
-            lambda: tf.reduce_sum(tf.tanh(tf.linalg.matvec(w, x, transpose_a=True))), [x, w]
-        )
-
-    check(fn, rows(4, 3))
+    y = lambda x: tf.reduce_sum(tf.tanh(tf.linalg.matvec(w, x, transpose_a=True)))
+    check(lambda x: gradient_of(lambda: y(x), [x, w]), rows(4, 3))
 
 
 def test_tf_gradients_in_the_body():
@@ -203,17 +180,13 @@ def test_tf_gradients_in_the_body():
 
 
 def test_second_derivatives_in_the_body():
-    def fn(x):
-        return gradient_of(lambda: gradient_of(lambda: tf.reduce_sum(tf.sin(x) * x**2), x), x)
-
+    fn = lambda x: gradient_of(lambda: gradient_of(lambda: tf.reduce_sum(tf.sin(x) * x**2), x), x)
     check(fn, rows(4, 3))
 
 
 @tf.custom_gradient
 def clipped(x):
-    def grad(dy):
-        return tf.clip_by_value(dy * 2.0 * x, -1.0, 1.0)
-
+    grad = lambda dy: tf.clip_by_value(dy * 2.0 * x, -1.0, 1.0)
     return x * x, grad
 
 
@@ -223,17 +196,11 @@ def test_a_custom_gradient_differentiated_in_the_body():
 
 def test_a_custom_gradient_differentiated_outside():
     x = tf.constant(rows(4, 3))
-    np.testing.assert_allclose(
-        gradient_of(lambda: tf_pfor.vectorized_map(clipped, x), x),
-        np.clip(2 * x.numpy(), -1, 1),
-        rtol=1e-5,
-        atol=1e-6,
-    )
+    found = gradient_of(lambda: tf_pfor.vectorized_map(clipped, x), x)
+    np.testing.assert_allclose(found, np.clip(2 * x.numpy(), -1, 1), rtol=1e-5, atol=1e-6)
 
 
-# ---------------------------------------------------------------------------
-# Gradients through the result
-# ---------------------------------------------------------------------------
+# -- Gradients through the result ------------------------------------------------------------------
 
 
 def _outer_gradients(mapper, x, c, v):
@@ -254,14 +221,11 @@ def _outer_gradients(mapper, x, c, v):
 def test_gradients_to_elements_closures_and_variables(where):
     x, c = tf.constant(rows(4, 3)), tf.constant(rows(3, seed=1))
     v = tf.Variable(rows(3, seed=2))
-
-    def looped(fn, elems):
-        return tf.stack([fn(elems[r]) for r in range(4)])
-
+    looped = lambda fn, elems: tf.stack([fn(elems[r]) for r in range(4)])
     run = tf.function(_outer_gradients) if where == "function" else _outer_gradients
     found = run(tf_pfor.vectorized_map, x, c, v)
-    for f, e in zip(found, _outer_gradients(looped, x, c, v), strict=True):
-        np.testing.assert_allclose(f, e, rtol=1e-4, atol=1e-5)
+    expected = _outer_gradients(looped, x, c, v)
+    pairwise(np.testing.assert_allclose, found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_gradients_through_pfor():
@@ -272,9 +236,7 @@ def test_gradients_through_pfor():
     np.testing.assert_allclose(tf.convert_to_tensor(tape.gradient(y, x)), expected, rtol=1e-5)
 
 
-# ---------------------------------------------------------------------------
-# Maps in maps
-# ---------------------------------------------------------------------------
+# -- Maps in maps ----------------------------------------------------------------------------------
 
 
 def test_a_map_in_a_map():
@@ -327,8 +289,7 @@ def test_elements_of_unknown_rank(n):
     def loop(e):
         return tf.while_loop(lambda t, _: t < e[0], lambda t, s: (t + 1, tf.sin(s)), (0, e[1]))[1]
 
-    def branches(e):
-        return tf.cond(e[0] > 1, lambda: tf.exp(e[1]), lambda: tf.reverse(e[1], [0]))
+    branches = lambda e: tf.cond(e[0] > 1, lambda: tf.exp(e[1]), lambda: tf.reverse(e[1], [0]))
 
     def equals_rows(fn):
         mapped = tf.function(

@@ -5,18 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of
-from tf_pfor import (
-    all_gather,
-    axis_index,
-    axis_size,
-    pmax,
-    pmean,
-    pmin,
-    ppermute,
-    psum,
-    vmap,
-)
+from tests.comparisons import gradient_of, pairwise
+from tf_pfor import all_gather, axis_index, axis_size, pmax, pmean, pmin, ppermute, psum, vmap
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, NotVectorizableError
 
 X = np.array([[1.0, -2.0], [3.0, 0.5], [3.0, -7.0]], np.float32)
@@ -29,16 +19,12 @@ WHOLE = {
     "pmax": (pmax, lambda x: tf.broadcast_to(tf.reduce_max(x, 0), tf.shape(x))),
     "pmin": (pmin, lambda x: tf.broadcast_to(tf.reduce_min(x, 0), tf.shape(x))),
     "all_gather": (all_gather, lambda x: tf.tile(x[None], [3, 1, 1])),
-    "all_gather_1": (
-        lambda x: all_gather(x, axis=-1),
-        lambda x: tf.tile(tf.transpose(x)[None], [3, 1, 1]),
-    ),
+    "all_gather_1": (lambda x: all_gather(x, axis=-1),
+        lambda x: tf.tile(tf.transpose(x)[None], [3, 1, 1])),
     "roll": (lambda x: ppermute(x, perm=ROLL), lambda x: tf.roll(x, 1, 0)),
-    "shift": (
-        lambda x: ppermute(x, perm=[(1, 0), (2, 1)]),
-        lambda x: tf.concat([x[1:], tf.zeros([1, 2])], 0),
-    ),
-}
+    "shift": (lambda x: ppermute(x, perm=[(1, 0), (2, 1)]),
+        lambda x: tf.concat([x[1:], tf.zeros([1, 2])], 0)),
+}  # fmt: skip
 KINDS = pytest.mark.parametrize("kind", WHOLE)
 
 
@@ -47,8 +33,7 @@ def _close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def _strict(fn, **options):
-    return vmap(fn, fallback="error", **options)
+_strict = lambda fn, **options: vmap(fn, fallback="error", **options)
 
 
 @KINDS
@@ -79,10 +64,7 @@ def test_gradients_outside(kind):
     fn, whole = WHOLE[kind]
     x = tf.constant(X)
     weights = tf.random.stateless_normal(whole(x).shape, [1, 2])
-
-    def gradient(f):
-        return gradient_of(lambda: tf.reduce_sum(f(x) * weights), x)
-
+    gradient = lambda f: gradient_of(lambda: tf.reduce_sum(f(x) * weights), x)
     _close(gradient(_strict(fn)), gradient(whole))
 
 
@@ -92,25 +74,16 @@ def test_gradients_inside(kind):
     fn, whole = WHOLE[kind]
     x = tf.constant(X)
     weights = tf.random.stateless_normal(whole(x).shape, [1, 2])
-
-    def taped(row, weight):
-        return gradient_of(lambda: tf.reduce_sum(fn(tf.sin(row)) * weight), row)
-
-    def by_graph(row, weight):
-        return tf.gradients(tf.reduce_sum(fn(tf.sin(row)) * weight), row)[0]
-
+    taped = lambda row, weight: gradient_of(lambda: tf.reduce_sum(fn(tf.sin(row)) * weight), row)
+    by_graph = lambda row, weight: tf.gradients(tf.reduce_sum(fn(tf.sin(row)) * weight), row)[0]
     expected = gradient_of(lambda: tf.reduce_sum(whole(tf.sin(x)) * weights), x)
     _close(_strict(taped)(x, weights), expected)
     _close(_strict(by_graph)(x, weights), expected)
 
 
 def test_second_order_and_forward_mode():
-    def total(row):
-        return tf.reduce_sum(psum(row**2) ** 2)
-
-    def second(row):
-        return gradient_of(lambda: gradient_of(lambda: total(row), row), row)
-
+    total = lambda row: tf.reduce_sum(psum(row**2) ** 2)
+    second = lambda row: gradient_of(lambda: gradient_of(lambda: total(row), row), row)
     x = tf.constant(X)
     s = tf.reduce_sum(x**2, 0)
     # g_i = 3 * 4 x_i s; the gradient of the sum of all g_j by x_i.
@@ -141,10 +114,7 @@ def test_jacobian_of_a_body_means_the_map_of_the_user():
 
 def test_invariant_values_and_numbers():
     w = tf.constant([2.0, 5.0])
-
-    def fn(_):
-        return psum(w), pmean(w), pmax(w), all_gather(w), ppermute(w, perm=[(0, 2)])
-
+    fn = lambda _: (psum(w), pmean(w), pmax(w), all_gather(w), ppermute(w, perm=[(0, 2)]))
     found = _strict(fn)(X)
     _close(found[0], np.tile([6.0, 15.0], [3, 1]))
     _close(found[1], np.tile(w, [3, 1]))
@@ -198,12 +168,8 @@ def test_an_outer_value_in_an_inner_map():
 
 @pytest.mark.parametrize("site", ["eager", "tf.function", "jit_compile"])
 def test_a_name_means_the_innermost_axis(site):
-    @tf.function
-    def shared(v):
-        return psum(v, "i")
-
-    def inner(v):
-        return psum(v, "i"), shared(v), gradient_of(lambda: psum(v, "i") * v, v)
+    shared = tf.function(lambda v: psum(v, "i"))
+    inner = lambda v: (psum(v, "i"), shared(v), gradient_of(lambda: psum(v, "i") * v, v))
 
     def outer(row):
         return (*vmap(inner, axis_name="i")(row), psum(row, "i"), shared(row), axis_size("i"))
@@ -213,16 +179,12 @@ def test_a_name_means_the_innermost_axis(site):
     made = tf.function(mapped)(x) if site == "tf.function" else mapped(x)
     rows = np.repeat(x.numpy().sum(1, keepdims=True), 3, 1)
     columns = np.tile(x.numpy().sum(0), [2, 1])
-    for found, wanted in zip(made, [rows, rows, 2 * rows, columns, columns, [2, 2]], strict=True):
-        _close(found, wanted)
+    pairwise(_close, made, [rows, rows, 2 * rows, columns, columns, [2, 2]])
 
 
 def test_gradient_in_a_nest_keeps_its_axis():
     x = tf.reshape(tf.range(6.0), [2, 3])
-
-    def inner(v):
-        return gradient_of(lambda: psum(v, "i") * v, v)
-
+    inner = lambda v: gradient_of(lambda: psum(v, "i") * v, v)
     found = vmap(vmap(inner, axis_name="j"), axis_name="i")(x)
     _close(found, np.tile(2 * x.numpy().sum(0), [2, 1]))
 
@@ -262,13 +224,8 @@ def test_numbers_where_some_examples_are_active():
 @pytest.mark.parametrize("options", [{}, {"jit_compile": True}])
 def test_some_examples_only_is_refused(options):
     x = tf.constant([1.0, 2.0, 3.0])
-
-    def branch(v):
-        return tf.cond(v > 1.5, lambda: psum(v), lambda: v)
-
-    def loop(v):
-        return tf.while_loop(lambda u: u < 9.0, lambda u: [u + pmax(tf.tanh(u))], [v])[0]
-
+    branch = lambda v: tf.cond(v > 1.5, lambda: psum(v), lambda: v)
+    loop = lambda v: tf.while_loop(lambda u: u < 9.0, lambda u: [u + pmax(tf.tanh(u))], [v])[0]
     for fn in (branch, loop):
         with pytest.raises(NotVectorizableError, match="before the branch or the loop"):
             vmap(fn, **options)(x)
@@ -292,11 +249,8 @@ def test_blocks_are_refused():
 
 
 def test_compiled_by_xla():
-    def fn(x):
-        return psum(x), pmean(x), all_gather(x), ppermute(x, perm=ROLL), axis_index()
-
-    for a, b in zip(vmap(fn, jit_compile=True)(X), vmap(fn)(X)):
-        _close(a, b)
+    fn = lambda x: (psum(x), pmean(x), all_gather(x), ppermute(x, perm=ROLL), axis_index())
+    pairwise(_close, vmap(fn, jit_compile=True)(X), vmap(fn)(X))
 
 
 def test_pfor_and_vectorized_map():

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import gradient_of
 
 X = tf.random.stateless_normal([4, 3, 3], [1, 2])
@@ -58,8 +59,7 @@ WAYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("n", [0, 1, 4])
-@pytest.mark.parametrize("way", WAYS)
+@grid(way=WAYS, n=[0, 1, 4])
 def test_parts_of_different_ranks_still_broadcast(way, n):
     for _ in range(2):  # the second time by the kept trace
         made = WAYS[way](lambda row: Scaled(row, row[0]), D[:n])
@@ -133,8 +133,7 @@ def _without_tensors(batch):
     }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ["identity", "zeros"])
+@grid(name=["identity", "zeros"], way=WAYS)
 def test_operators_whose_batch_is_in_no_tensor_are_refused(way, name):
     alone = _without_tensors([4])[name]
     inside = ops.LinearOperatorBlockDiag([ops.LinearOperatorFullMatrix(X), alone])
@@ -157,8 +156,7 @@ def test_parts_of_operators_with_fewer_axes_are_refused():
         tf_pfor.vectorized_map(lambda r: ops.LinearOperatorComposition([full(x[0, 0]), full(r)]), x)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("batch", [[], [2]])
+@grid(batch=[[], [2]], way=WAYS)
 def test_operators_without_tensors_that_all_rows_share(way, batch):
     x = tf.random.stateless_normal([4, 2, 3, 3], [1, 2])
 
@@ -265,16 +263,12 @@ def _leaves(x):
 
 
 @pytest.mark.parametrize("words", [RAGGED, DEEP], ids=["ragged", "deep"])
-@pytest.mark.parametrize("name", HELD)
-@pytest.mark.parametrize("way", sorted(set(WAYS) - {"compiled"}))
+@grid(way=sorted(set(WAYS) - {"compiled"}), name=HELD)
 def test_fields_that_are_composites(way, name, words):
     """Fields of an element are rows; rows of a result are stacked."""
     batch = HELD[name](words)
     rows = [[field[i] for field in _leaves(batch)] for i in range(4)]
-
-    def total(row):
-        return tf.add_n([tf.reduce_sum(field) for field in _leaves(row)])
-
+    total = lambda row: tf.add_n([tf.reduce_sum(field) for field in _leaves(row)])
     for _ in range(2):  # the second time by the kept trace
         found = WAYS[way](total, batch)
         want = [sum(float(tf.reduce_sum(field)) for field in row) for row in rows]

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 
 X = np.arange(14.0, dtype=np.float32).reshape(7, 2)
 
@@ -18,9 +19,7 @@ def masked_sum(row):
 @pytest.mark.parametrize("mask", [None, np.asarray([[True, False]] * 7)])
 @pytest.mark.parametrize("where", ["eagerly", "in a function", "in tf.data"])
 def test_leaves_that_are_none(mask, where):
-    def run(x):
-        return tf_pfor.vectorized_map(masked_sum, {"x": x, "mask": mask})
-
+    run = lambda x: tf_pfor.vectorized_map(masked_sum, {"x": x, "mask": mask})
     if where == "in tf.data":
         found = next(iter(tf.data.Dataset.from_tensor_slices(X).batch(7).map(run)))
     else:
@@ -35,8 +34,7 @@ def test_the_error_for_sizes_names_the_right_leaves():
     assert "elems[2]: (3, 2)" in str(caught.value)
 
 
-@pytest.mark.parametrize("size", [None, 1, 2, 3, 7, 10, "auto"])
-@pytest.mark.parametrize("n", [0, 1, 7])
+@grid(n=[0, 1, 7], size=[None, 1, 2, 3, 7, 10, "auto"])
 def test_chunks(size, n):
     def run(x):
         return tf_pfor.vectorized_map(
@@ -85,9 +83,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("n", [0, 1, 7])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", [Pair, BatchedPair])
+@grid(kind=[Pair, BatchedPair], way=WAYS, n=[0, 1, 7])
 def test_extension_types(kind, way, n):
     x = tf.constant(X[:n])
     for _ in range(2):  # the second time by the kept trace

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 
 X = np.ones([3, 2], np.float32)
 
@@ -49,12 +50,8 @@ class Unknown:
     tag: object
 
 
-def mapped(*elems):
-    return lambda: tf_pfor.vectorized_map(Untraced(), *elems)
-
-
-def looped(body, types):
-    return lambda: tf_pfor.for_loop(body, types, 3)
+mapped = lambda *elems: lambda: tf_pfor.vectorized_map(Untraced(), *elems)
+looped = lambda body, types: lambda: tf_pfor.for_loop(body, types, 3)
 
 
 def a_list():
@@ -112,15 +109,12 @@ ERRORS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("how", CALLS)
-@pytest.mark.parametrize("name", ERRORS)
+@grid(name=ERRORS, how=CALLS)
 def test_table_of_errors(name, how):
     check(CALLS[how], *ERRORS[name])
 
 
-# ---------------------------------------------------------------------------
-# vectorized_map
-# ---------------------------------------------------------------------------
+# -- vectorized_map --------------------------------------------------------------------------------
 
 
 NO_ROWS = {
@@ -132,8 +126,7 @@ NO_ROWS = {
 }
 
 
-@pytest.mark.parametrize("kind", NO_ROWS)
-@pytest.mark.parametrize("way", ["vectorized_map", "vmap", "explain"])
+@grid(way=["vectorized_map", "vmap", "explain"], kind=NO_ROWS)
 def test_what_is_iterated_in_python_has_no_rows(call, kind, way):
     given, *texts = NO_ROWS[kind]
     ways = {
@@ -165,9 +158,7 @@ def test_not_callable(call, fn):
         check(call, run, tf_pfor.ArgumentTypeError, "must be a function", type(fn).__name__)
 
 
-# ---------------------------------------------------------------------------
-# pfor and for_loop
-# ---------------------------------------------------------------------------
+# -- pfor and for_loop -----------------------------------------------------------------------------
 
 LOOPS = [
     lambda iters, **k: tf_pfor.pfor(Untraced(), iters, **k),
@@ -183,29 +174,24 @@ def test_negative_iters(call, loop, iters):
 
 
 @pytest.mark.parametrize("loop", LOOPS, ids=["pfor", "for_loop"])
-@pytest.mark.parametrize(
-    ("iters", "text"),
-    [
-        (2.0, "2.0"),
-        (True, "True"),
-        (None, "None"),
-        ("3", "string"),
-        (tf.constant(2.0), "dtype float32"),
-        (tf.constant([2, 3]), "shape (2,)"),
-        (np.float32(2), "float32"),
-    ],
-    ids=lambda x: x if isinstance(x, str) else "",
-)
+@pytest.mark.parametrize(("iters", "text"), [
+    (2.0, "2.0"),
+    (True, "True"),
+    (None, "None"),
+    ("3", "string"),
+    (tf.constant(2.0), "dtype float32"),
+    (tf.constant([2, 3]), "shape (2,)"),
+    (np.float32(2), "float32"),
+], ids=lambda x: x if isinstance(x, str) else "")  # fmt: skip
 def test_iters_that_are_no_integer(call, loop, iters, text):
     wanted = "iters must be an integer or a scalar integer tensor"
     check(call, lambda: loop(iters), NO_TYPE, wanted, text)
 
 
 def test_negative_iters_at_run_time():
-    @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
-    def run(n):
-        return tf_pfor.pfor(lambda i: i, n)
-
+    run = tf.function(
+        lambda n: tf_pfor.pfor(lambda i: i, n), input_signature=[tf.TensorSpec([], tf.int32)]
+    )
     assert run(tf.constant(0)).shape == [0]
     with pytest.raises(tf.errors.InvalidArgumentError):
         run(tf.constant(-1))
@@ -218,9 +204,7 @@ def test_bad_parallel_iterations(call, loop, block):
     check(call, lambda: loop(3, parallel_iterations=block), WRONG, wanted, repr(block))
 
 
-# ---------------------------------------------------------------------------
-# What the body returns
-# ---------------------------------------------------------------------------
+# -- What the body returns -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -233,13 +217,10 @@ def test_body_returns_a_python_object(call, value, name):
     check(call, lambda: tf_pfor.pfor(lambda i: (i, value), 3), NO_TYPE, *texts)
 
 
-# ---------------------------------------------------------------------------
-# Ops without a converter
-# ---------------------------------------------------------------------------
+# -- Ops without a converter -----------------------------------------------------------------------
 
 
-def _no_converter(x):
-    return tf.raw_ops.UnicodeScript(input=tf.cast(x, tf.int32))
+_no_converter = lambda x: tf.raw_ops.UnicodeScript(input=tf.cast(x, tf.int32))
 
 
 def test_unsupported_op_with_the_fallback_off(call):
@@ -265,9 +246,7 @@ def test_unsupported_op_with_the_fallback_off(call):
 
 
 def test_failures_are_listed():
-    def body(x):
-        return _no_converter(x), _no_converter(x + 1)
-
+    body = lambda x: (_no_converter(x), _no_converter(x + 1))
     with tf_pfor.registry.REGISTRY.temporary():
         _forget("UnicodeScript")
         with pytest.raises(tf_pfor.NotVectorizableError) as caught:
@@ -322,9 +301,7 @@ def test_an_error_in_a_map_fn_leaves_nothing_behind():
 @pytest.mark.parametrize("passed", ["mapped", "captured", "in two maps"])
 def test_strings_under_jit_compile(passed):
     """XLA has none, and ends the process where a loop over rows gets some."""
-
-    def body(x, text):
-        return x * tf.cast(tf.size(tf.strings.split(text)), tf.float32)
+    body = lambda x, text: x * tf.cast(tf.size(tf.strings.split(text)), tf.float32)
 
     def run(x, words):
         if passed == "mapped":
@@ -349,9 +326,7 @@ def test_the_traceback_is_short():
     assert caught.value.__cause__ is None
 
 
-# ---------------------------------------------------------------------------
-# Registration
-# ---------------------------------------------------------------------------
+# -- Registration ----------------------------------------------------------------------------------
 
 
 def test_duplicates_name_both_places():

@@ -35,9 +35,7 @@ def test_what_makes_variables_in_the_body(call, kind):
     )
 
 
-# ---------------------------------------------------------------------------
-# When it runs
-# ---------------------------------------------------------------------------
+# -- When it runs ----------------------------------------------------------------------------------
 
 
 def _lines_of(error):
@@ -54,9 +52,7 @@ def test_an_error_when_it_runs_names_the_users_line(where, way):
         y = tf.exp(x)
         return tf.gather(y, tf.cast(x[0] * 0, tf.int32) + 7)  # the line
 
-    def run(x):
-        return way(body, x)
-
+    run = lambda x: way(body, x)
     signature = [tf.TensorSpec([None, 2])] if where == "unknown n" else None
     fn = run if where == "eager" else tf.function(run, input_signature=signature)
     with pytest.raises(tf.errors.InvalidArgumentError, match="7 is not in") as caught:
@@ -68,10 +64,7 @@ def test_an_error_when_it_runs_names_the_users_line(where, way):
 
 
 @pytest.mark.parametrize(
-    ("name", "fn", "second"),
-    [
-        ("k", tf.linalg.diag_part, [[0, 1], [0, 0], [0, 1]]),
-    ],
+    ("name", "fn", "second"), [("k", tf.linalg.diag_part, [[0, 1], [0, 0], [0, 1]])]
 )
 def test_inputs_that_differ_are_named(name, fn, second):
     rows = (tf.zeros([3, 2, 4]), tf.constant(second))

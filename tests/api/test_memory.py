@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import close
+from tests.cases import grid
+from tests.comparisons import close, jacobian_of
 from tf_pfor import vmap
 from tf_pfor.core.errors import ArgumentError, NotVectorizableError
 from tf_pfor.tracing import memory
@@ -24,9 +25,8 @@ def _blocks(fn, *args, **options):
     return int(tf.get_static_value(loops[0].inputs[1]))
 
 
-def wide(x):
-    """[k] -> scalar, over a [k, 256] tensor: 1 KiB for each k."""
-    return tf.reduce_sum(tf.sin(x[:, None] * tf.range(256.0)))
+# [k] -> scalar, over a [k, 256] tensor: 1 KiB for each k.
+wide = lambda x: tf.reduce_sum(tf.sin(x[:, None] * tf.range(256.0)))
 
 
 def test_peak_of_a_graph():
@@ -39,11 +39,9 @@ def test_peak_of_a_graph():
         d = tf.reduce_sum(c)  # a is free: c and 4 bytes
         tf.cast(tf.fill([256], d), tf.float64)  # 1 KiB, then 2 KiB more
     assert memory.peak(graph, 1) == 3 * KIB
-
-    @tf.function
-    def loop(x):
-        return tf.while_loop(lambda y: y[0] < 9.0, lambda y: [tf.sin(y) + tf.cos(y)], [x])[0]
-
+    loop = tf.function(
+        lambda x: tf.while_loop(lambda y: y[0] < 9.0, lambda y: [tf.sin(y) + tf.cos(y)], [x])[0]
+    )
     outer = loop.get_concrete_function(tf.TensorSpec([256])).graph
     assert 3 * KIB <= memory.peak(outer, 1) <= 6 * KIB
 
@@ -106,10 +104,7 @@ def test_derivatives():
     expected = np.diag([3.0, 12.0, 27.0])
     close(tf_pfor.jacrev(lambda v: v**3, chunk_size="auto")(x), expected)
     close(tf_pfor.hessian_diag(lambda v: tf.reduce_sum(v**3), chunk_size="auto")(x), 6 * x)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = x**3
-    close(tf_pfor.tape_jacobian(tape, y, x, parallel_iterations="auto"), expected)
+    close(jacobian_of(lambda: x**3, x, parallel_iterations="auto"), expected)
     close(tf_pfor.pfor(lambda i: i * i, 5, parallel_iterations="auto"), [0, 1, 4, 9, 16])
 
 
@@ -171,8 +166,7 @@ def test_shared_outputs_in_blocks(chunk):
         vmap(lambda x: x * 2, out_axes=None, chunk_size=chunk)(x)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("chunk", [1, 2, 3, 5])
+@grid(chunk=[1, 2, 3, 5], jit_compile=[False, True])
 def test_one_draw_for_all_blocks(chunk, jit_compile):
     def fn(x, scale):
         noise = tf.random.normal([3]) * tf.random.uniform([], scale, 2.0)
@@ -189,9 +183,7 @@ def test_one_draw_for_all_blocks(chunk, jit_compile):
 
 
 def test_one_draw_for_blocks_of_results_that_differ_in_shape():
-    def fn(k):
-        return tf.random.uniform([])[None] * tf.ones([k])
-
+    fn = lambda k: tf.random.uniform([])[None] * tf.ones([k])
     found = vmap(fn, randomness="same", chunk_size=2)(tf.constant([1, 3, 0, 2, 2]))
     assert found.row_lengths().numpy().tolist() == [1, 3, 0, 2, 2]
     assert len(set(found.flat_values.numpy().tolist())) == 1
@@ -269,15 +261,12 @@ def test_blocks_of_unknown_shapes(spec, jit):
 
 
 def test_out_of_memory_says_how_to_chunk():
-    def huge(x):
-        return tf.reduce_sum(tf.fill([2**22, 2**22], x))
+    huge = lambda x: tf.reduce_sum(tf.fill([2**22, 2**22], x))
 
     def without_memory(_):
         raise MemoryError  # TensorFlow waits ten seconds for memory before it says the same
 
-    def small(x):
-        return tf.numpy_function(without_memory, [x], tf.float32)
-
+    small = lambda x: tf.numpy_function(without_memory, [x], tf.float32)
     x = tf.constant([1.0, 2.0])
     for run in (
         lambda: tf_pfor.vectorized_map(huge, x),
@@ -297,10 +286,7 @@ def test_budgets_of_derivatives():
     """Blocks by a budget change nothing, in all forms."""
     w = tf.Variable(tf.random.stateless_normal([8, 8], [1, 2]))
     x = tf.random.stateless_normal([20, 8], [3, 4])
-
-    def loss(row):
-        return tf.reduce_sum(tf.tanh(tf.linalg.matvec(w, row)) ** 2)
-
+    loss = lambda row: tf.reduce_sum(tf.tanh(tf.linalg.matvec(w, row)) ** 2)
     options = {"chunk_size": "auto", "memory_budget": 24 * KIB}
     plain, _ = tf_pfor.per_example_gradients(loss, w, x)
     close(tf_pfor.per_example_gradients(loss, w, x, **options)[0], plain)

@@ -27,9 +27,7 @@ def draws_are_equal(draw):
 
 
 def maps():
-    def body(x):
-        return x + tf.random.normal([])
-
+    body = lambda x: x + tf.random.normal([])
     return {
         "vmap": tf_pfor.vmap(body),
         "vectorized_map": lambda x: tf_pfor.vectorized_map(body, x),
@@ -55,9 +53,7 @@ def test_what_a_call_says_wins():
 
 
 def test_blocks_nest_and_are_left_by_errors():
-    def inside():
-        return core_settings.current().fallback
-
+    inside = lambda: core_settings.current().fallback
     with tf_pfor.settings(fallback="error"):
         with tf_pfor.settings(warn=False) as now:
             assert (now.fallback, now.warn) == ("error", False)
@@ -129,9 +125,7 @@ def test_derivatives_follow_and_keep_their_form():
     w = tf.Variable([1.0, 2.0])
 
     def of_loops():
-        def loss(x):
-            return tf.reduce_sum(UNREGISTERED(x)) + tf.reduce_sum(w * x)
-
+        loss = lambda x: tf.reduce_sum(UNREGISTERED(x)) + tf.reduce_sum(w * x)
         return tf_pfor.per_example_gradients(loss, w, tf.ones([4, 2]))[0]
 
     with tf_pfor.settings(fallback="error"), pytest.raises(tf_pfor.NotVectorizableError):
@@ -149,9 +143,7 @@ def test_derivatives_follow_and_keep_their_form():
 
 
 def test_cache_size():
-    def call(k):
-        return tf_pfor.vectorized_map(lambda x: x + k, tf.zeros([2]))
-
+    call = lambda k: tf_pfor.vectorized_map(lambda x: x + k, tf.zeros([2]))
     tf_pfor.clear_cache()
     with tf_pfor.settings(cache_size=2):
         for k in range(4):

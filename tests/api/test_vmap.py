@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.comparisons import gradient_of
+from tests.comparisons import gradient_of, pairwise
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
@@ -18,19 +18,14 @@ def _close(found, expected):
 
 def test_axes_in_and_out():
     x = tf.random.normal([3, 4])
-
-    def row(v):
-        return tf.cumsum(v)
-
+    row = lambda v: tf.cumsum(v)
     _close(vmap(row, in_axes=1, out_axes=1)(x), np.cumsum(x, 0))
     _close(vmap(row, in_axes=-1, out_axes=-1)(x), np.cumsum(x, 0))
     _close(vmap(row)(x), np.cumsum(x, 1))
 
 
 def test_prefix_and_keywords():
-    def fn(tree, *, k):
-        return {"sum": tree["a"] + tree["b"][0] + k, "b": tree["b"][1]}
-
+    fn = lambda tree, *, k: {"sum": tree["a"] + tree["b"][0] + k, "b": tree["b"][1]}
     mapped = vmap(fn, in_axes=({"a": 0, "b": None},), out_axes={"sum": 0, "b": None})
     a, k = tf.range(3.0), tf.constant([10.0, 20.0, 30.0])
     out = mapped({"a": a, "b": (tf.constant(1.0), tf.constant(5.0))}, k=k)
@@ -139,8 +134,7 @@ def test_traces_once_for_each_signature():
 
 def test_unknown_sizes():
     mapped = tf.function(
-        vmap(tf.reduce_sum, in_axes=1),
-        input_signature=[tf.TensorSpec([None, None], tf.float32)],
+        vmap(tf.reduce_sum, in_axes=1), input_signature=[tf.TensorSpec([None, None], tf.float32)]
     )
     _close(mapped(tf.ones([2, 5])), np.full([5], 2.0))
 
@@ -206,21 +200,15 @@ def test_chunks_of_unknown_batches_under_jit_compile(is_pair):
 @pytest.mark.parametrize("chunk", [1, 2, 7])
 def test_gradients_of_chunks_of_unknown_batches_under_jit_compile(chunk):
     w = tf.constant([1.0, 2.0, 3.0])
-
-    def gradients(x, f):
-        return gradient_of(lambda: tf.reduce_sum(f(x) ** 2), [x, w])
-
-    def fn(x):
-        return tf.sin(x * w) / x
-
+    gradients = lambda x, f: gradient_of(lambda: tf.reduce_sum(f(x) ** 2), [x, w])
+    fn = lambda x: tf.sin(x * w) / x
     compiled = tf.function(
         lambda x: gradients(x, vmap(fn, chunk_size=chunk)),
         jit_compile=True, input_signature=[tf.TensorSpec([None, 3])], autograph=False,
     )  # fmt: skip
     for n in (0, 1, 2, 5):
         x = tf.random.stateless_uniform([n, 3], [3, n], 1.0, 2.0)
-        for a, b in zip(compiled(x), gradients(x, fn), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        pairwise(np.testing.assert_allclose, compiled(x), gradients(x, fn), rtol=1e-4, atol=1e-5)
 
 
 def test_dataclasses_without_a_kept_trace():
@@ -237,16 +225,12 @@ def test_dataclasses_without_a_kept_trace():
     assert found.a.x.numpy().tolist() == [0.0, 2.0, 4.0]
 
 
-@pytest.mark.parametrize(
-    "x",
-    [
-        tf.ragged.constant([[[1.0], []], [[2.0, 3.0]]]).with_values(
-            tf.ragged.constant([[1.0], [], [2.0, 3.0]])
-        ),
-        tf.sparse.from_dense([[1.0], [0.0]]),
-    ],
-    ids=type,
-)
+@pytest.mark.parametrize("x", [
+    tf.ragged.constant([[[1.0], []], [[2.0, 3.0]]]).with_values(
+        tf.ragged.constant([[1.0], [], [2.0, 3.0]])
+    ),
+    tf.sparse.from_dense([[1.0], [0.0]]),
+], ids=type)  # fmt: skip
 def test_composites_that_all_rows_share(x):
     flat = x.values
     shared = vmap(lambda a, i: tf.reduce_sum(a.values) * i, (None, 0))(x, tf.range(2.0))

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.api.test_errors import CALLS, Untraced, call, check  # noqa: F401  (a fixture)
+from tests.cases import grid
 from tests.devices import of_cpus
 from tf_pfor.core.errors import UnsupportedStateError
 
@@ -20,28 +21,11 @@ WAYS = {
     "vmap": (lambda fn, x: tf_pfor.vmap(fn)(x), "args[0]"),
     "explain": (tf_pfor.explain, "elems"),
 }
-
-
-def _structured():
-    return np.zeros([3], [("a", "f4"), ("b", "i4")])
-
-
-def _dataset():
-    return tf.data.Dataset.range(3)._variant_tensor
-
-
-def of_keys(derivative):
-    return lambda: derivative(Untraced())({"x": {1: X, "a": X}})
-
-
-def of_keyword(**given):
-    return lambda: tf_pfor.vmap(lambda x, **_: x)(X, **given)
-
-
-def of_two(*args, **kwargs):
-    return lambda: tf_pfor.vmap(lambda a, b: a)(*args, **kwargs)
-
-
+_structured = lambda: np.zeros([3], [("a", "f4"), ("b", "i4")])
+_dataset = lambda: tf.data.Dataset.range(3)._variant_tensor
+of_keys = lambda derivative: lambda: derivative(Untraced())({"x": {1: X, "a": X}})
+of_keyword = lambda **given: lambda: tf_pfor.vmap(lambda x, **_: x)(X, **given)
+of_two = lambda *args, **kwargs: lambda: tf_pfor.vmap(lambda a, b: a)(*args, **kwargs)
 WRONG, NO_TYPE = tf_pfor.ArgumentError, tf_pfor.ArgumentTypeError
 KEYS = "args[0]['x'] is a dict with keys of the types int, str"
 SHARED = ("keyword argument scale", "by position with None in in_axes", "close over it")
@@ -78,8 +62,7 @@ ERRORS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("how", CALLS)
-@pytest.mark.parametrize("name", ERRORS)
+@grid(name=ERRORS, how=CALLS)
 def test_table_of_errors(name, how):
     check(CALLS[how], *ERRORS[name])
 
@@ -98,12 +81,11 @@ NO_TENSORS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", NO_TENSORS)
+@grid(kind=NO_TENSORS, way=WAYS)
 def test_what_is_no_tensor(way, kind):
     make, *texts = NO_TENSORS[kind]
     run, name = WAYS[way]
-    wrong = lambda: run(Untraced(), {"x": make()})  # noqa: E731
+    wrong = lambda: run(Untraced(), {"x": make()})
     check(CALLS["eager"], wrong, NO_TYPE, f"{name}['x'] is a", "xpected", *texts)
 
 
@@ -128,9 +110,7 @@ def test_handles_that_differ_between_rows(form):
     """Kernels take the first of several handles: all rows had the first variable's values."""
     variables = [tf.Variable([float(i)]) for i in range(3)]
     handles = tf.stack([v.handle for v in variables])
-
-    def read(handle):
-        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+    read = lambda handle: tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
 
     def body(handle):
         tf.raw_ops.AssignAddVariableOp(resource=handle, value=[1.0])
@@ -150,21 +130,17 @@ def test_handles_that_differ_between_rows(form):
     assert [v.numpy()[0] for v in variables] == [0.0, 1.0, 2.0]
 
 
-# ---------------------------------------------------------------------------
-# vmap
-# ---------------------------------------------------------------------------
+# -- vmap ------------------------------------------------------------------------------------------
 
 
-# ---------------------------------------------------------------------------
-# A function that does not take what it gets
-# ---------------------------------------------------------------------------
+# -- A function that does not take what it gets ----------------------------------------------------
 
 
 @pytest.mark.parametrize("way", ["ragged", "sparse"])
 def test_a_function_of_several_arguments_gets_one_composite_row(way):
     rows = tf.ragged.constant([[1.0], [2.0, 3.0]])
     rows = rows.to_sparse() if way == "sparse" else rows
-    wrong = lambda: tf_pfor.vectorized_map(lambda a, b: a, (rows, X[:2]))  # noqa: E731
+    wrong = lambda: tf_pfor.vectorized_map(lambda a, b: a, (rows, X[:2]))
     texts = ("fn must take one argument", "tf_pfor.vmap(fn)(*elems)")
     check(CALLS["eager"], wrong, NO_TYPE, *texts)
 
@@ -182,17 +158,13 @@ def test_a_loop_gives_one_number(loop):
 
 
 def test_a_wrong_call_inside_of_the_body_is_the_users_own():
-    def inner(a, b):
-        return a + b
-
+    inner = lambda a, b: a + b
     with pytest.raises(TypeError, match="missing 1 required") as caught:
         tf_pfor.vectorized_map(lambda x: inner(x), X)
     assert not isinstance(caught.value, tf_pfor.PforError)
 
 
-# ---------------------------------------------------------------------------
-# Python that needs the value of a tensor
-# ---------------------------------------------------------------------------
+# -- Python that needs the value of a tensor -------------------------------------------------------
 
 NEED_VALUES = {
     "numpy": (lambda x: np.sin(x) + 1, "to NumPy", "tf.experimental.numpy"),
@@ -258,8 +230,7 @@ def test_a_tensor_as_a_bool_without_autograph():
     check(CALLS["eager"], lambda: tf_pfor.vectorized_map(body, X), NO_TYPE, *texts)
 
 
-@pytest.mark.parametrize("where", ["eager", "function"])
-@pytest.mark.parametrize("way", ["vectorized_map", "vmap", "pfor", "in a map"])
+@grid(way=["vectorized_map", "vmap", "pfor", "in a map"], where=["eager", "function"])
 def test_an_error_of_shapes_lists_the_users_lines_only(where, way):
     def body(x):
         return tf.matmul(x[None], tf.ones([5, 5]))  # the line
@@ -278,21 +249,15 @@ def test_an_error_of_shapes_lists_the_users_lines_only(where, way):
     assert os.path.dirname(tf_pfor.__file__) not in text, text
 
 
-# ---------------------------------------------------------------------------
-# When it runs
-# ---------------------------------------------------------------------------
+# -- When it runs ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "loop",
-    [
-        lambda n: tf_pfor.pfor(lambda i: i, n),
-        lambda n: tf_pfor.pfor(lambda i: 3.0, n),
-        lambda n: tf_pfor.pfor(lambda i: i, n, parallel_iterations=2),
-        lambda n: tf_pfor.for_loop(lambda i: i, tf.int32, n),
-    ],
-    ids=["rows", "constant", "blocks", "for_loop"],
-)
+@pytest.mark.parametrize("loop", [
+    lambda n: tf_pfor.pfor(lambda i: i, n),
+    lambda n: tf_pfor.pfor(lambda i: 3.0, n),
+    lambda n: tf_pfor.pfor(lambda i: i, n, parallel_iterations=2),
+    lambda n: tf_pfor.for_loop(lambda i: i, tf.int32, n),
+], ids=["rows", "constant", "blocks", "for_loop"])  # fmt: skip
 @of_cpus
 def test_negative_iters_when_it_runs_are_named(loop):
     run = tf.function(loop, input_signature=[tf.TensorSpec([], tf.int64)])
@@ -309,9 +274,7 @@ def test_a_size_is_not_checked():
     assert "Assert" not in {op.type for op in graph.get_operations()}
 
 
-# ---------------------------------------------------------------------------
-# RegisterPFor
-# ---------------------------------------------------------------------------
+# -- RegisterPFor ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.api.distribution import close, refused, rows
+from tests.comparisons import gradient_of
 from tf_pfor import psum, vmap
 
 
@@ -78,9 +79,7 @@ def clipped_gradients(strategy):
     x = rows(8, 3)
 
     def clipped(part):
-        def loss(row):
-            return tf.reduce_sum(w * row) ** 2
-
+        loss = lambda row: tf.reduce_sum(w * row) ** 2
         gradients, _ = tf_pfor.per_example_gradients(loss, w, part)
         return tf.reduce_sum(tf.clip_by_norm(gradients, 1.0, axes=[1]), 0)
 
@@ -97,9 +96,7 @@ def clipped_gradients(strategy):
 
 
 def jacobians(strategy):
-    def jacobian(x):
-        return tf_pfor.jacrev(lambda v: tf.sin(v) * tf.reduce_sum(v))(x)
-
+    jacobian = lambda x: tf_pfor.jacrev(lambda v: tf.sin(v) * tf.reduce_sum(v))(x)
     x = rows(5, 3)
     close(vmap(jacobian, strategy=strategy)(x), vmap(jacobian)(x))
 
@@ -124,12 +121,7 @@ def refused_on_machines(strategy):
     refused(lambda: vmap(lambda r: r + generator.normal([]), strategy=strategy)(x), "stateless")
     same = vmap(lambda r: tf.random.normal([]), strategy=strategy, randomness="same")
     refused(lambda: same(x), "each machine")
-
-    def gradient():
-        with tf.GradientTape() as tape:
-            y = vmap(lambda r: r * v, strategy=strategy)(x)
-        return tape.gradient(y, v)
-
+    gradient = lambda: gradient_of(lambda: vmap(lambda r: r * v, strategy=strategy)(x), v)
     for call in (gradient, tf.function(gradient)):
         refused(call, "its own rows only")
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import compare, mapped
+from tests.cases import case, refuse
+from tests.comparisons import compare
 
 raw = tf.raw_ops
 HANDLE = np.zeros([0], np.int32)
@@ -42,9 +42,8 @@ def pop_some(k, m, x):
     return tf.while_loop(lambda t, *_: t < m, pop, (0, pushed(k, x), x))[2]
 
 
-def of_equal_lists(k, m, x):
-    """Longer than what any row pops."""
-    return pop_some(tf.constant(5), m, x)
+# Longer than what any row pops.
+of_equal_lists = lambda k, m, x: pop_some(tf.constant(5), m, x)
 
 
 def stops_by_value(k, m, x):
@@ -52,9 +51,7 @@ def stops_by_value(k, m, x):
         made, item = popped(made)
         return t + 1, made, s + item**2
 
-    def goes_on(t, _, s):
-        return (t < k) & (s[0] < tf.cast(m, x.dtype))
-
+    goes_on = lambda t, _, s: (t < k) & (s[0] < tf.cast(m, x.dtype))
     return tf.while_loop(goes_on, pop, (0, pushed(k, x), x))[2]
 
 
@@ -65,41 +62,29 @@ def test_rows_that_leave_early(model, pops, strategy):
     compare(model, K, tf.constant(pops), X, while_strategy=strategy)
 
 
-def test_what_is_left_after_the_loop():
+@case(refuse, K, tf.constant([1, 1, 0, 0]), X, match="whose rows differ in length")
+def test_what_is_left_after_the_loop(k, m, x):
     """Rows have lists of different lengths left, which are no longer popped in one place."""
-
-    def one(k, m, x):
-        def pop(t, made):
-            return t + 1, popped(made)[0]
-
-        _, made = tf.while_loop(lambda t, _: t < m, pop, (0, pushed(k, x)))
-        return popped(made)[1]
-
-    args = K, tf.constant([1, 1, 0, 0]), X
-    with pytest.raises(tf_pfor.NotVectorizableError, match="whose rows differ in length"):
-        mapped(one, *args)
+    pop = lambda t, made: (t + 1, popped(made)[0])
+    _, made = tf.while_loop(lambda t, _: t < m, pop, (0, pushed(k, x)))
+    return popped(made)[1]
 
 
-def test_how_long_a_list_is_that_rows_begin_to_pop_late():
+@case(compare, K, X)
+def test_how_long_a_list_is_that_rows_begin_to_pop_late(k, x):
     """The length of each row's list, in the loop that pops it: such a loop moved the list."""
+    empty = raw.EmptyTensorList(element_shape=HANDLE, max_num_elements=-1, element_dtype=tf.variant)
 
-    def one(k, x):
-        empty = raw.EmptyTensorList(
-            element_shape=HANDLE, max_num_elements=-1, element_dtype=tf.variant
+    def move(t, made, moved):
+        made, item = raw.TensorListPopBack(
+            input_handle=made, element_shape=HANDLE, element_dtype=tf.variant
         )
+        return t + 1, made, raw.TensorListPushBack(input_handle=moved, tensor=item)
 
-        def move(t, made, moved):
-            made, item = raw.TensorListPopBack(
-                input_handle=made, element_shape=HANDLE, element_dtype=tf.variant
-            )
-            return t + 1, made, raw.TensorListPushBack(input_handle=moved, tensor=item)
+    def add(t, made, total):
+        length = tf.cast(raw.TensorListLength(input_handle=made), x.dtype)
+        made, item = popped(made)
+        return t + 1, made, total * 2 + item * length
 
-        def add(t, made, total):
-            length = tf.cast(raw.TensorListLength(input_handle=made), x.dtype)
-            made, item = popped(made)
-            return t + 1, made, total * 2 + item * length
-
-        _, _, moved = tf.while_loop(lambda t, *_: t < k, move, (0, pushed(k, x), empty))
-        return tf.while_loop(lambda t, *_: t < k, add, (0, moved, tf.zeros([2], x.dtype)))[2]
-
-    compare(one, K, X)
+    _, _, moved = tf.while_loop(lambda t, *_: t < k, move, (0, pushed(k, x), empty))
+    return tf.while_loop(lambda t, *_: t < k, add, (0, moved, tf.zeros([2], x.dtype)))[2]

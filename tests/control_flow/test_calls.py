@@ -6,35 +6,27 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import assert_close, gradient_of, strict_map, two_orders
+from tests.cases import case, refuse
+from tests.comparisons import (
+    assert_close,
+    compare,
+    gradient_of,
+    in_two_maps,
+    strict_map,
+    two_orders,
+)
 
 C = tf.constant([0.3, 0.4, 0.1, -0.9])
 W = tf.Variable([1.0, -0.5, 2.0, 0.7])
+rows = lambda n=3: tf.random.stateless_normal([n, 4], [3, 4])
+loop = lambda fn, x: tf.stack([fn(r) for r in x])
 
 
-def rows(n=3):
-    return tf.random.stateless_normal([n, 4], [3, 4])
+# -- Calls -----------------------------------------------------------------------------------------
 
 
-def loop(fn, x):
-    return tf.stack([fn(r) for r in x])
-
-
-# ---------------------------------------------------------------------------
-# Calls
-# ---------------------------------------------------------------------------
-
-
-@tf.function
-def scaled(x):
-    return tf.exp(x) * W
-
-
-@tf.function
-def pair(x):
-    return scaled(x), x * 2.0
-
+scaled = tf.function(lambda x: tf.exp(x) * W)
+pair = tf.function(lambda x: (scaled(x), x * 2.0))
 
 CALLS = {
     "variable": scaled,
@@ -53,26 +45,15 @@ def test_calls(name):
     assert not [o for o in graph.get_operations() if "PartitionedCall" in o.type]
 
 
-def test_a_gradient_through_a_call_inside_the_body():
-    def gradient(x):
-        return gradient_of(lambda: tf.reduce_sum(pair(x)[0] ** 2), x)
-
-    np.testing.assert_allclose(strict_map(gradient, rows()), loop(gradient, rows()), 1e-5)
+@case(compare, rows(), rtol=1e-5)
+def test_a_gradient_through_a_call_inside_the_body(x):
+    return gradient_of(lambda: tf.reduce_sum(pair(x)[0] ** 2), x)
 
 
 def test_a_call_runs_its_effects_though_nobody_reads_it():
     count = tf.Variable(0)
-
-    @tf.function
-    def counting(x):
-        count.assign_add(1)
-        return x * 2.0
-
-    def body(x):
-        counting(C)
-        return x
-
-    strict_map(body, rows(5))
+    counting = tf.function(lambda x: (count.assign_add(1), x * 2.0)[1])
+    strict_map(lambda x: (counting(C), x)[1], rows(5))
     assert count.numpy() == 5
 
 
@@ -82,33 +63,22 @@ def test_a_saved_model(tmp_path):
     module.f = tf.function(
         lambda x: clipped(tf.exp(x) * module.w), input_signature=[tf.TensorSpec([4])]
     )
-    tf.saved_model.save(
-        module,
-        str(tmp_path),
-        options=tf.saved_model.SaveOptions(experimental_custom_gradients=True),
-    )
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
+    tf.saved_model.save(module, str(tmp_path), options=options)
     loaded = tf.saved_model.load(str(tmp_path))
-    x = rows()
-    np.testing.assert_allclose(strict_map(loaded.f, x), loop(loaded.f, x), 1e-6)
-
-    def gradient(x):
-        return gradient_of(lambda: tf.reduce_sum(loaded.f(x)), x)
-
-    np.testing.assert_allclose(strict_map(gradient, x), loop(gradient, x), 1e-5)
+    compare(loaded.f, rows(), rtol=1e-6)
+    compare(lambda x: gradient_of(lambda: tf.reduce_sum(loaded.f(x)), x), rows(), rtol=1e-5)
 
 
 def test_functions_of_version_1():
-    def old(x):
-        return tf.exp(x) * 2.0
-
+    old = lambda x: tf.exp(x) * 2.0
     wrapped = tf.compat.v1.wrap_function(old, [tf.TensorSpec([4])])
-    x = rows()
-    np.testing.assert_allclose(strict_map(lambda r: wrapped(r) + 1.0, x), old(x) + 1.0, 1e-6)
+    np.testing.assert_allclose(
+        strict_map(lambda r: wrapped(r) + 1.0, rows()), old(rows()) + 1.0, 1e-6
+    )
 
 
-# ---------------------------------------------------------------------------
-# Custom gradients
-# ---------------------------------------------------------------------------
+# -- Custom gradients ------------------------------------------------------------------------------
 
 
 @tf.custom_gradient
@@ -117,9 +87,7 @@ def clipped(x):
     return tf.identity(x), lambda dy: dy * tf.minimum(1.0, 0.5 / tf.norm(dy))
 
 
-@tf.custom_gradient
-def tripled(x):
-    return tf.identity(x), lambda dy: dy * 3.0
+tripled = tf.custom_gradient(lambda x: (tf.identity(x), lambda dy: dy * 3.0))
 
 
 @tf.custom_gradient
@@ -158,44 +126,20 @@ BODIES = {
     "in a function": lambda r, c: in_function(r) * c,
     "inside": lambda r, c: inside(r, c),
 }
+in_function = tf.function(lambda x: two(x, W)[0])
+inside = lambda r, c: gradient_of(lambda: tf.reduce_sum(clipped(r) * c + tf.nn.silu(r) ** 2), r)
+EAGER = [(name, "eager") for name in ("of a closure", "several results", "in a function")]
 
 
-@tf.function
-def in_function(x):
-    return two(x, W)[0]
-
-
-def inside(r, c):
-    return gradient_of(lambda: tf.reduce_sum(clipped(r) * c + tf.nn.silu(r) ** 2), r)
-
-
-@pytest.mark.parametrize("compiled", [None, True])
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize(
+    ("name", "compiled"), [(name, c) for c in (None, True) for name in BODIES] + EAGER
+)
 def test_custom_gradients(name, compiled):
-    def fn(r):
-        return BODIES[name](r, C)
-
-    x = rows()
-    run = tf.function(
-        lambda x: two_orders(lambda x: strict_map(fn, x), x, [W, C]),
-        autograph=False,
-        jit_compile=compiled,
-    )
-    assert_close(run(x), two_orders(lambda x: loop(fn, x), x, [W, C]), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["of a closure", "several results", "in a function"])
-def test_custom_gradients_of_eager_calls(name):
-    def fn(r):
-        return BODIES[name](r, C)
-
-    x = rows()
-    assert_close(
-        two_orders(lambda x: strict_map(fn, x), x, [W, C]),
-        two_orders(lambda x: loop(fn, x), x, [W, C]),
-        rtol=1e-4,
-        atol=1e-5,
-    )
+    fn = lambda r: BODIES[name](r, C)
+    run = lambda x: two_orders(lambda x: strict_map(fn, x), x, [W, C])
+    run = run if compiled == "eager" else tf.function(run, autograph=False, jit_compile=compiled)
+    expected = two_orders(lambda x: loop(fn, x), rows(), [W, C])
+    assert_close(run(rows()), expected, rtol=1e-4, atol=1e-5)
 
 
 def first_order(m, x):
@@ -208,43 +152,29 @@ def first_order(m, x):
 
 def test_recompute_grad():
     again = tf.recompute_grad(lambda a: tf.exp(a * 0.1) * W)
-
-    def fn(r):
-        return again(r * C) * C
-
-    x = rows()
-    found = tf.function(lambda x: first_order(lambda x: strict_map(fn, x), x))(x)
-    expected = first_order(lambda x: loop(lambda r: tf.exp(r * C * 0.1) * W * C, x), x)
+    fn = lambda r: again(r * C) * C
+    found = tf.function(lambda x: first_order(lambda x: strict_map(fn, x), x))(rows())
+    expected = first_order(lambda x: loop(lambda r: tf.exp(r * C * 0.1) * W * C, x), rows())
     assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_custom_gradients_when_n_is_unknown(n):
-    def fn(r):
-        return r * clipped(C) + two(r, W * 1.0)[0]
-
+    fn = lambda r: r * clipped(C) + two(r, W * 1.0)[0]
     run = tf.function(
         lambda x: first_order(lambda x: strict_map(fn, x), x),
         input_signature=[tf.TensorSpec([None, 4])],
     )
-    x = rows(n)
-    found = run(x)
-    expected = first_order(lambda x: loop(fn, x) if n else x, x)
-    for f, e in zip(found, expected):
-        assert f.shape == e.shape
-        np.testing.assert_allclose(f, e, 1e-5, 1e-6)
+    expected = first_order(lambda x: loop(fn, x) if n else x, rows(n))
+    assert_close(run(rows(n)), expected, 1e-5, 1e-6)
 
 
 def test_custom_gradients_in_nested_maps():
-    def fn(r):
-        return r * clipped(C)
-
+    fn = lambda r: r * clipped(C)
     x = tf.reshape(rows(6), [2, 3, 4])
-    found = tf.function(
-        lambda x: first_order(lambda x: strict_map(lambda y: strict_map(fn, y), x), x)
-    )(x)
+    run = tf.function(lambda x: first_order(lambda x: in_two_maps(fn, x), x))
     expected = first_order(lambda x: tf.stack([loop(fn, y) for y in x]), x)
-    assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert_close(run(x), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_only_a_gradient_that_is_not_linear_repeats_a_weight():
@@ -280,12 +210,10 @@ def test_two_implementations_of_one_name():
         gradient_of(lambda: chosen(x[0]), x)
 
 
-@pytest.mark.parametrize("cut", [4, 2])
-def test_two_tapes_around_a_conditional(cut):
+def twice_taped(cut):
     """TensorFlow gives the results of both branches the shape of the first one."""
 
-    def body(row):
-        x, sign = row
+    def body(x, sign):
         with tf.GradientTape() as outer, tf.GradientTape() as inner:
             outer.watch(x)
             inner.watch(x)
@@ -295,10 +223,13 @@ def test_two_tapes_around_a_conditional(cut):
             total = tf.reduce_sum(inner.gradient(y, x) ** 2)
         return outer.gradient(total, x)
 
-    rows = (tf.reshape(tf.range(12.0), [3, 4]), tf.constant([1.0, -1.0, 2.0]))
+    return body
+
+
+@pytest.mark.parametrize("cut", [4, 2])
+def test_two_tapes_around_a_conditional(cut):
+    args = tf.reshape(tf.range(12.0), [3, 4]), tf.constant([1.0, -1.0, 2.0])
     if cut == 2:
-        with pytest.raises(tf_pfor.NotVectorizableError, match=r"returns \(4,\), but .* \(2,\)"):
-            strict_map(body, rows)
+        refuse(twice_taped(cut), *args, match=r"returns \(4,\), but .* \(2,\)")
     else:
-        found = strict_map(body, rows)
-        assert_close(found, tf.stack([body((rows[0][i], rows[1][i])) for i in range(3)]))
+        compare(twice_taped(cut), *args)

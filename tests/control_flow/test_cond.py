@@ -4,89 +4,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.comparisons import check, gradient_of, notes, row_of, strict_map, vectorized
+from tests.cases import case, grid, refuse
+from tests.comparisons import check, gradient_of, notes, row_of, value_and_gradient, vectorized
 from tf_pfor import NotVectorizableError, vectorized_map
 
-
-def _x(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
+_x = lambda *shape, seed=0: np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 X = _x(5, 3)
 P = np.array([True, False, True, True, False])
 X6 = np.arange(1.0, 7.0, dtype=np.float32)
-
-
-def test_variant_predicate():
-    check(lambda p, x: tf.cond(p, lambda: tf.exp(x), lambda: x * x), P, X)
-
-
-@pytest.mark.parametrize("value", [True, False])
-def test_all_rows_on_one_side(value):
-    check(lambda p, x: tf.cond(p, lambda: tf.exp(x), lambda: x * x), np.full(5, value), X)
-
-
-@pytest.mark.parametrize("n", [0, 1])
-def test_few_rows(n):
-    check(lambda p, x: tf.cond(p, lambda: tf.exp(x), lambda: x * x), P[:n], X[:n])
-
-
-def test_invariant_predicate():
-    flag = tf.constant(3.0)
-
-    def f(x):
-        return tf.cond(tf.reduce_sum(flag) > 2.0, lambda: (x, flag), lambda: (x * 2.0, x[0]))
-
-    check(f, X)
 
 
 def test_select_when_branches_are_linear():
     found = notes(lambda p, x: tf.cond(p, lambda: x + 1.0, lambda: -x), P, X)
     assert "cond: select" in found
     check(lambda p, x: tf.cond(p, lambda: x + 1.0, lambda: -x), P, X)
-
-
-def test_no_nan_from_the_other_side():
-    """sqrt and log of rows that do not take the branch must not reach values or gradients."""
-
-    def f(x):
-        return tf.cond(x > 0.0, lambda: tf.sqrt(x) + tf.math.log(x), lambda: tf.constant(0.0))
-
-    x = np.array([4.0, -1.0, 0.0, 9.0, -3.0], np.float32)
-    check(f, x)
-    check(lambda x: tf.cond(tf.math.is_nan(x), lambda: 0.0 * tf.zeros_like(x), lambda: tf.tanh(x)),
-          np.array([1.0, np.nan, 2.0], np.float32))  # fmt: skip
-
-
-def test_captured_weight():
-    w = tf.constant(_x(3, 4))
-
-    def f(x):
-        return tf.cond(x[0] > 0.0, lambda: tf.tanh(x[None] @ w), lambda: tf.nn.softmax(x[None] @ w))
-
-    check(f, X)
-
-
-@pytest.mark.parametrize("index", [[0, 1, 2, 1, 0], [2, 2, 2, 2, 2], [-1, 0, 3, 7, 1]])
-def test_switch_case(index):
-    def f(i, x):
-        return tf.switch_case(i, [lambda: tf.exp(x), lambda: x * x, lambda: tf.zeros_like(x)])
-
-    check(f, np.array(index, np.int32), X)
-
-
-def test_switch_case_of_an_invariant_index():
-    index = tf.constant([1])
-    check(lambda x: tf.switch_case(tf.reduce_sum(index), [lambda: x * x, lambda: x[0] + x]), X)
-
-
-def test_unknown_inner_shape():
-    table = tf.range(10.0)
-
-    def f(p, k):
-        return tf.reduce_sum(tf.cond(p, lambda: tf.exp(k[: tf.shape(table)[0]]), lambda: k[:7]))
-
-    check(f, P, _x(5, 7), xla=False)
 
 
 _TAPED = {
@@ -106,34 +37,23 @@ _TAPED = {
 def test_gradient_inside(name):
     """The tensors that branches keep for gradients are one output, for all branches."""
     w = tf.constant(_x(3, 3, seed=1))
-
-    def first(p, x):
-        return gradient_of(lambda: _TAPED[name](p, w, x), [x, w], unconnected_gradients="zero")
-
-    def second(p, x):
-        with tf.GradientTape() as tape:
-            tape.watch([x, w])
-            total = sum(tf.reduce_sum(tf.sin(g)) for g in first(p, x))
-        return tape.gradient(total, [x, w], unconnected_gradients="zero")
-
+    slopes = lambda y, x: gradient_of(y, [x, w], unconnected_gradients="zero")
+    first = lambda p, x: slopes(lambda: _TAPED[name](p, w, x), x)
+    total = lambda p, x: sum(tf.reduce_sum(tf.sin(g)) for g in first(p, x))
     check(first, P, X, xla=name == "two", rtol=1e-4)
-    check(second, P, X, xla=False, grad=False, rtol=1e-4)
+    check(lambda p, x: slopes(lambda: total(p, x), x), P, X, xla=False, grad=False, rtol=1e-4)
 
 
-def test_gradient_inside_of_a_list_that_branches_write():
+@case(check, P, X)
+def test_gradient_inside_of_a_list_that_branches_write(p, x):
     """The list is the same in all rows until then; so is the gradient that comes back to it."""
-    items = tf.reshape(tf.constant(X6), [2, 3])
 
-    def f(p, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            ta = tf.TensorArray(tf.float32, 2).unstack(items)
-            k = tf.cast(x[0] > 0.0, tf.int32)
-            ta = tf.cond(p, lambda: ta.write(k, tf.exp(x)), lambda: ta)
-            y = ta.stack()
-        return y, tape.gradient(y, x, unconnected_gradients="zero")
+    def written():
+        ta = tf.TensorArray(tf.float32, 2).unstack(tf.reshape(tf.constant(X6), [2, 3]))
+        k = tf.cast(x[0] > 0.0, tf.int32)
+        return tf.cond(p, lambda: ta.write(k, tf.exp(x)), lambda: ta).stack()
 
-    check(f, P, X)
+    return value_and_gradient(written, x, unconnected_gradients="zero")
 
 
 @pytest.mark.parametrize("branches", ["few linear ops", "others"])
@@ -144,9 +64,7 @@ def test_branches_of_different_shapes(branches):
         y = x if branches == "few linear ops" else tf.sin(x)
         return tf.reduce_sum(tf.cond(p, lambda: y, lambda: y[:2]))
 
-    def run(p, x):
-        return vectorized_map(lambda a: f(*a), (p, x))
-
+    run = lambda p, x: vectorized_map(lambda a: f(*a), (p, x))
     for p in (P, P[:0]):
         found = tf.function(run)(tf.constant(p), tf.constant(X[: len(p)]))
         np.testing.assert_allclose(found, [f(a, x) for a, x in zip(p, X)], rtol=1e-6)
@@ -174,27 +92,17 @@ def test_gradient_of_an_embedding_that_one_branch_reads(n):
 
 def test_optionals_of_the_user():
     """They may have a value in some rows: looped."""
-
-    def f(a):
-        p, x = a
-        spec = tf.TensorSpec([3])
-        found = tf.cond(
-            p,
-            lambda: tf.experimental.Optional.from_value(x),
-            lambda: tf.experimental.Optional.empty(spec),
-        )
-        return found.has_value()
-
-    rows = (tf.constant(P), tf.constant(X))
-    np.testing.assert_array_equal(vectorized_map(f, rows, warn=False), P)
+    Optional = tf.experimental.Optional
+    some, none = Optional.from_value, lambda: Optional.empty(tf.TensorSpec([3]))
+    f = lambda row: tf.cond(row[0], lambda: some(row[1]), none).has_value()
+    found = vectorized_map(f, (tf.constant(P), tf.constant(X)), warn=False)
+    np.testing.assert_array_equal(found, P)
 
 
 @pytest.mark.parametrize("p", [np.ones(5, bool), np.zeros(5, bool), np.zeros(0, bool)], ids=str)
 def test_lists_that_no_row_makes(p):
     def f(p, x):
-        def make(n):
-            return lambda: tf.TensorArray(tf.float32, 2, element_shape=[]).unstack(x[:2] * n)
-
+        make = lambda n: lambda: tf.TensorArray(tf.float32, 2, element_shape=[]).unstack(x[:2] * n)
         return tf.cond(p, make(2.0), make(3.0)).stack()
 
     x = X[: len(p)]
@@ -202,17 +110,10 @@ def test_lists_that_no_row_makes(p):
     np.testing.assert_allclose(found, np.where(p[:, None], 2 * x[:, :2], 3 * x[:, :2]))
 
 
-def test_lists_of_different_lengths_are_an_error():
-    def f(a):
-        p, x = a
-
-        def make(n):
-            return lambda: tf.TensorArray(tf.float32, n, element_shape=[]).unstack(x[:n])
-
-        return tf.reduce_sum(tf.cond(p, make(2), make(3)).stack())
-
-    with pytest.raises(NotVectorizableError, match="make lists of other lengths"):
-        strict_map(f, (tf.constant(P), tf.constant(X)))
+@case(refuse, tf.constant(P), tf.constant(X), match="make lists of other lengths")
+def test_lists_of_different_lengths_are_an_error(p, x):
+    make = lambda n: lambda: tf.TensorArray(tf.float32, n, element_shape=[]).unstack(x[:n])
+    return tf.reduce_sum(tf.cond(p, make(2), make(3)).stack())
 
 
 def test_state_in_one_branch():
@@ -230,63 +131,37 @@ def test_state_in_one_branch():
     np.testing.assert_allclose(v.numpy(), X[P, 0].sum(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("strategy", ["compact", "mask"])
-def test_second_gradient_of_a_conditional_in_a_loop(strategy):
+K = np.array([2, 0, 3, 1, 3], np.int32)
+
+
+@case(check, K, _x(5, 4), second=True, xla=False)
+@pytest.mark.parametrize("while_strategy", ["compact", "mask"])
+def test_second_gradient_of_a_conditional_in_a_loop(k, x):
     """Sides with an unknown number of rows: what TensorFlow makes zeros of has that shape."""
-
-    def f(k, x):
-        def body(t, s):
-            return t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x[t], lambda: s * s)
-
-        return tf.while_loop(lambda t, _: t < k, body, (0, x[0]))[1]
-
-    k, x = np.array([2, 0, 3, 1, 3], np.int32), _x(5, 4)
-    check(f, k, x, second=True, xla=False, while_strategy=strategy)
+    body = lambda t, s: (t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x[t], lambda: s * s))
+    return tf.while_loop(lambda t, _: t < k, body, (0, x[0]))[1]
 
 
 def test_static_shapes_of_sides():
     """Nothing claims to have no rows: how many take a side is not known before running."""
-
-    def f(p, x):
-        return tf.cond(p, lambda: tf.linalg.inv(x), lambda: tf.exp(x))
-
+    f = lambda p, x: tf.cond(p, lambda: tf.linalg.inv(x), lambda: tf.exp(x))
     p, x = np.array([True, False, True]), _x(3, 2, 2)
-
-    @tf.function
-    def go(p, x):
-        return vectorized(f, (p, x))
-
+    go = tf.function(lambda p, x: vectorized(f, (p, x)))
     graph = go.get_concrete_function(p, x).graph
     shapes = [o.shape for op in graph.get_operations() for o in op.outputs if o.shape.rank == 3]
     assert [None, 2, 2] in [shape.as_list() for shape in shapes]
     assert all(shape[0] != 0 for shape in shapes)
 
 
+@case(check, K[:3], np.array([[0, 1], [2, 2], [3, 0]], np.int32), _x(3, 4))
 @pytest.mark.parametrize("xla", [False, True])
-def test_gradient_of_gathers_in_branches(xla):
+def test_gradient_of_gathers_in_branches(k, i, x):
     """The shape of the gradient is the same constant in both: one for all rows."""
-
-    def f(k, i, x):
-        y = lambda: tf.cond(k > 1, lambda: tf.gather(x, i) ** 2, lambda: tf.gather(x, i) * 3.0)  # noqa: E731
-        return tf.convert_to_tensor(gradient_of(y, x))
-
-    k, i = np.array([2, 0, 3], np.int32), np.array([[0, 1], [2, 2], [3, 0]], np.int32)
-    check(f, k, i, _x(3, 4), xla=xla)
+    y = lambda: tf.cond(k > 1, lambda: tf.gather(x, i) ** 2, lambda: tf.gather(x, i) * 3.0)
+    return tf.convert_to_tensor(gradient_of(y, x))
 
 
-def test_constants_that_branches_agree_on():
-    def f(p, x):
-        return tf.cond(p, lambda: (tf.exp(x), 2.0, [1, 2]), lambda: (x, 3.0, [1, 2]))
-
-    def shaped(p, x):
-        return tf.reshape(x, tf.cond(p, lambda: [3, 1], lambda: [3, 1]))
-
-    check(f, P, X)
-    check(shaped, P, X)
-
-
-@pytest.mark.parametrize("n", [0, 1, 5])
-@pytest.mark.parametrize("jit", [False, True])
+@grid(jit=[False, True], n=[0, 1, 5])
 def test_unknown_number_of_rows(n, jit):
     """A side without rows gives zeros; where both sides have all rows, there are n of them."""
 
@@ -295,8 +170,7 @@ def test_unknown_number_of_rows(n, jit):
         y = tf.switch_case(choice, [lambda: tf.sin(x) * x[0], lambda: x**3])
         return tf.cond(x[1] > 100.0, lambda: tf.exp(x) * y, lambda: y * x)
 
-    def rows(x):
-        return vectorized_map(one, x)
+    rows = lambda x: vectorized_map(one, x)
 
     def gradient(x):
         return gradient_of(lambda: tf.reduce_sum(rows(x) ** 2), x, unconnected_gradients="zero")
@@ -316,8 +190,57 @@ def test_unknown_number_of_rows(n, jit):
     np.testing.assert_allclose(twice, np.stack([expected] * 2), 1e-5, 1e-6)
 
 
+exp_or_square = lambda p, x: tf.cond(p, lambda: tf.exp(x), lambda: x * x)
+three_ways = lambda i, x: tf.switch_case(i, [lambda: tf.exp(x), lambda: x * x, lambda: x * 0.0])
+FLAG, TABLE, WEIGHT = tf.constant([3.0]), tf.range(10.0), tf.constant(_x(3, 4))
+
 # Conditionals: values, gradients and XLA.
-CONDITIONALS = {}
+CONDITIONALS = {
+    "variant predicate": (exp_or_square, [P, X], {}),
+    "on one side-the first": (exp_or_square, [P | True, X], {}),
+    "on one side-the second": (exp_or_square, [P & False, X], {}),
+    "few rows-none": (exp_or_square, [P[:0], X[:0]], {}),
+    "few rows-one": (exp_or_square, [P[:1], X[:1]], {}),
+    "three ways-all taken": (three_ways, [np.array([0, 1, 2, 1, 0], np.int32), X], {}),
+    "three ways-one taken": (three_ways, [np.array([2, 2, 2, 2, 2], np.int32), X], {}),
+    "three ways-others": (three_ways, [np.array([-1, 0, 3, 7, 1], np.int32), X], {}),
+    # sqrt and log of rows that do not take the branch must not reach values or gradients
+    "NaN-of the other side": (
+        lambda x: tf.cond(x > 0.0, lambda: tf.sqrt(x) + tf.math.log(x), lambda: tf.constant(0.0)),
+        [np.array([4.0, -1.0, 0.0, 9.0, -3.0], np.float32)], {},
+    ),
+    "NaN-of the row": (
+        lambda x: tf.cond(tf.math.is_nan(x), lambda: 0.0 * tf.zeros_like(x), lambda: tf.tanh(x)),
+        [np.array([1.0, np.nan, 2.0], np.float32)], {},
+    ),
+    "invariant predicate": (
+        lambda x: tf.cond(
+            tf.reduce_sum(FLAG) > 2.0, lambda: (x, FLAG[0]), lambda: (x * 2.0, x[0])
+        ), [X], {},
+    ),
+    "invariant index": (
+        lambda x: tf.switch_case(
+            tf.cast(tf.reduce_sum(FLAG), tf.int32) - 2, [lambda: x * x, lambda: x[0] + x]
+        ), [X], {},
+    ),
+    "captured weight": (
+        lambda x: tf.cond(
+            x[0] > 0.0, lambda: tf.tanh(x[None] @ WEIGHT), lambda: tf.nn.softmax(x[None] @ WEIGHT)
+        ), [X], {},
+    ),
+    "unknown inner shape": (
+        lambda p, k: tf.reduce_sum(
+            tf.cond(p, lambda: tf.exp(k[: tf.shape(TABLE)[0]]), lambda: k[:7])
+        ), [P, _x(5, 7)], {"xla": False},
+    ),
+    "equal constants-results": (
+        lambda p, x: tf.cond(p, lambda: (tf.exp(x), 2.0, [1, 2]), lambda: (x, 3.0, [1, 2])),
+        [P, X], {},
+    ),
+    "equal constants-a shape": (
+        lambda p, x: tf.reshape(x, tf.cond(p, lambda: [3, 1], lambda: [3, 1])), [P, X], {},
+    ),
+}  # fmt: skip
 
 
 @row_of(CONDITIONALS, X)
@@ -341,7 +264,7 @@ def branch_that_would_fail(i, x):
 
 
 @row_of(CONDITIONALS, X)
-def case(x):
+def tf_case(x):
     s = tf.reduce_sum(x)
     return tf.case(
         [(s > 1.0, lambda: tf.exp(x)), (s > 0.0, lambda: x * x)], default=lambda: tf.sin(x)
@@ -394,9 +317,7 @@ def lists_that_branches_make(p, x):
 
 @row_of(CONDITIONALS, P, X)
 def lists_that_branches_make_under_jit_compile(p, x):
-    def make(*items):
-        return lambda: tf.TensorArray(tf.float32, 2).unstack(tf.stack(items))
-
+    make = lambda *items: lambda: tf.TensorArray(tf.float32, 2).unstack(tf.stack(items))
     return tf.cond(p, make(tf.sin(x), x * x), make(3.0 * x, tf.exp(x))).stack()
 
 

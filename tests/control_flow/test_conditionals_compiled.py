@@ -4,30 +4,20 @@ The number of rows is static or unknown, the tape around the map or in the body.
 """
 
 import functools
-import warnings
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import assert_close, by_row, mapped, strict_map, value_and_gradient
+from tests.cases import case, grid
+from tests.comparisons import assert_close, by_row, compare, mapped, value_and_gradient
 
 N = 5
 X = tf.constant(np.random.default_rng(0).normal(size=(N, 3)))
 K = tf.constant([0, 3, 1, 2, 7])
-
-
-def _sine(x):
-    return tf.sin(x) * x
-
-
-def _bell(x):
-    return tf.tanh(x) * tf.exp(-x * x)
-
-
-def _cosine(x):
-    return tf.cos(x) * x
+FLAG = tf.Variable(1.0)
+_sine = lambda x: tf.sin(x) * x
+_bell = lambda x: tf.tanh(x) * tf.exp(-x * x)
+_cosine = lambda x: tf.cos(x) * x
 
 
 def for_all_rows(x, k):
@@ -79,61 +69,37 @@ def loop_in_a_branch(x, k):
 
 
 PROGRAMS = [
-    for_all_rows,
-    switched_for_all_rows,
-    by_row_in_one_loop,
-    by_row_in_a_loop_by_row,
-    stops_and_skips,
-    loop_in_a_branch,
-]
+    for_all_rows, switched_for_all_rows, by_row_in_one_loop, by_row_in_a_loop_by_row,
+    stops_and_skips, loop_in_a_branch,
+]  # fmt: skip
+expected = lambda f: value_and_gradient(lambda: by_row(f, X, K), X)
 
 
-def expected(f):
-    return value_and_gradient(lambda: by_row(f, X, K), X)
+def compiled(run, is_known):
+    spec = tf.TensorSpec([N if is_known else None, 3], tf.float64)
+    specs = [spec, tf.TensorSpec(spec.shape[:1], tf.int32)]
+    return tf.function(run, jit_compile=True, input_signature=specs)(X, K)
 
 
-@pytest.mark.parametrize("is_known", [True, False])
-@pytest.mark.parametrize("f", PROGRAMS)
+@grid(f=PROGRAMS, is_known=[True, False])
 def test_a_tape_around_the_map(f, is_known):
-    spec = tf.TensorSpec([N if is_known else None, 3], tf.float64)
-
-    @tf.function(jit_compile=True, input_signature=[spec, tf.TensorSpec(spec.shape[:1], tf.int32)])
-    def go(x, k):
-        return value_and_gradient(lambda: mapped(f, x, k), x)
-
-    assert_close(go(X, K), expected(f))
+    run = lambda x, k: value_and_gradient(lambda: mapped(f, x, k), x)
+    assert_close(compiled(run, is_known), expected(f))
 
 
-@pytest.mark.parametrize("is_known", [True, False])
-@pytest.mark.parametrize("f", PROGRAMS[:-1])
+@grid(f=PROGRAMS[:-1], is_known=[True, False])
 def test_a_tape_in_the_body(f, is_known):
-    spec = tf.TensorSpec([N if is_known else None, 3], tf.float64)
-
-    @tf.function(jit_compile=True, input_signature=[spec, tf.TensorSpec(spec.shape[:1], tf.int32)])
-    def go(x, k):
-        return tf_pfor.vectorized_map(lambda a: value_and_gradient(lambda: f(*a), a[0]), (x, k))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", tf_pfor.FallbackWarning)
-        made = go(X, K)
-    assert_close(made, expected(f))
+    run = lambda x, k: mapped(lambda *a: value_and_gradient(lambda: f(*a), a[0]), x, k)
+    assert_close(compiled(run, is_known), expected(f))
 
 
-def test_a_branch_for_all_rows_with_a_loop_that_writes_an_array():
+@case(compare, X, function={"jit_compile": True})
+def test_a_branch_for_all_rows_with_a_loop_that_writes_an_array(x):
     """A forward pass keeps nothing: one conditional."""
-    flag = tf.Variable(1.0)
-
-    def f(x):
-        array = tf.TensorArray(tf.float64, 3, element_shape=[], clear_after_read=False).unstack(x)
-        if flag > 0.5:
-            for i in tf.range(2):
-                array = array.write(i, array.read(i + 1) * 2.0)
-        else:
-            array = array.write(0, x[2])
-        return array.stack()
-
-    @tf.function(jit_compile=True)
-    def go(x):
-        return strict_map(f, x)
-
-    np.testing.assert_array_equal(go(X), np.stack([X[:, 1] * 2, X[:, 2] * 2, X[:, 2]], 1))
+    array = tf.TensorArray(tf.float64, 3, element_shape=[], clear_after_read=False).unstack(x)
+    if FLAG > 0.5:
+        for i in tf.range(2):
+            array = array.write(i, array.read(i + 1) * 2.0)
+    else:
+        array = array.write(0, x[2])
+    return array.stack()

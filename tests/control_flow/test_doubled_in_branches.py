@@ -4,10 +4,10 @@ TensorFlow's optimizer ends such a branch where sizes are unknown: its results a
 """
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import gradient_of
 
 X = tf.constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0], [1.0, 1.0, 1.0]])
@@ -18,21 +18,17 @@ DOUBLED = {
     "a residual": (lambda a: a + (a - 1.0), 2.0),
     "reshaped": (lambda a: tf.reshape(a, tf.shape(a)) + a, 2.0),
 }
+of_row = lambda double, k: lambda a: tf.cond(a[1] * k > 0, lambda: double(a[0]), lambda: a[0] * 5.0)
 
 
-def of_row(double, k):
-    return lambda a: tf.cond(a[1] * k > 0, lambda: double(a[0]), lambda: a[0] * 5.0)
-
-
-@pytest.mark.parametrize("name", DOUBLED)
-@pytest.mark.parametrize("order", [1, 2])
+@grid(order=[1, 2], name=DOUBLED)
 def test_predicates_of_rows(name, order):
     double, factor = DOUBLED[name]
 
     @tf.function(input_signature=[tf.TensorSpec([None, 3]), tf.TensorSpec([None])])
     def run(x, k):
         def slope(d):
-            mapped = lambda: tf_pfor.vectorized_map(of_row(double, 1.0), (x, k))  # noqa: E731
+            mapped = lambda: tf_pfor.vectorized_map(of_row(double, 1.0), (x, k))
             return gradient_of(mapped, x, output_gradients=d)
 
         d = 2.0 * x
@@ -43,8 +39,7 @@ def test_predicates_of_rows(name, order):
     np.testing.assert_allclose(run(X, K), expected)
 
 
-@pytest.mark.parametrize("name", DOUBLED)
-@pytest.mark.parametrize("shared", [1.0, -1.0])
+@grid(shared=[1.0, -1.0], name=DOUBLED)
 def test_predicates_that_all_rows_share(name, shared):
     double, factor = DOUBLED[name]
 
@@ -61,8 +56,8 @@ def test_variable_length_rows():
 
     @tf.function
     def run(values):
-        body = lambda r: tf.cond(tf.reduce_sum(r) > 3.5, lambda: r + r, lambda: r * 3.0)  # noqa: E731
-        mapped = lambda: tf_pfor.vectorized_map(body, x.with_values(values)).values  # noqa: E731
+        body = lambda r: tf.cond(tf.reduce_sum(r) > 3.5, lambda: r + r, lambda: r * 3.0)
+        mapped = lambda: tf_pfor.vectorized_map(body, x.with_values(values)).values
         return gradient_of(mapped, values)
 
     np.testing.assert_allclose(run(x.values), [3.0, 3.0, 3.0, 2.0, 2.0, 2.0])

@@ -4,14 +4,12 @@ The gradients of a gather along axis 1, and of a transposition, keep permutation
 These are the same in all trips, and constants.
 """
 
-import warnings
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of
+from tests.comparisons import gradient_of, mapped
 
 STATES, STEPS, SYMBOLS = 3, 5, 4
 RANDOM = np.random.default_rng(0)
@@ -61,20 +59,17 @@ def differences(likelihood, row, step=1e-5):
     return tf.reshape(tf.stack(columns) / (2 * step), [STATES] * 4)
 
 
-@pytest.mark.parametrize("name", FORMS)
-@pytest.mark.parametrize("likelihood", [with_gather, with_transposition])
-def test_hessians_of_sequences_of_own_length(likelihood, name):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", tf_pfor.FallbackWarning)
-        found = tf_pfor.vmap(FORMS[name](likelihood))(THETA, SEQUENCES, LENGTHS)
-    expected = [differences(likelihood, row) for row in range(4)]
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+CALLED = (FORMS["reverse of reverse"], tf.function(with_gather), with_gather)
+CASES = {
+    f"{likelihood.__name__}, {name}": (form, likelihood, likelihood)
+    for name, form in FORMS.items()
+    for likelihood in (with_gather, with_transposition)
+} | {"a function that is called keeps its constants": CALLED}
 
 
-def test_a_function_that_is_called_keeps_its_constants():
-    likelihood = tf.function(with_gather)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", tf_pfor.FallbackWarning)
-        found = tf_pfor.vmap(tf_pfor.jacrev(tf_pfor.jacrev(likelihood)))(THETA, SEQUENCES, LENGTHS)
-    expected = [differences(with_gather, row) for row in range(4)]
+@pytest.mark.parametrize("name", CASES)
+def test_hessians_of_sequences_of_own_length(name):
+    form, likelihood, plain = CASES[name]
+    found = mapped(form(likelihood), THETA, SEQUENCES, LENGTHS)
+    expected = [differences(plain, row) for row in range(4)]
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)

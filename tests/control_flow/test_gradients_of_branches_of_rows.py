@@ -5,16 +5,14 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import compare_around, gradient_of, strict_map
+from tests.cases import grid
+from tests.comparisons import compare_around, gradient_of, mapped, strict_map
 
 LENGTHS = [3, 1, 2, 4, 1]
 FLAT = tf.random.stateless_uniform([sum(LENGTHS), 4], [1, 2], -1.0, 1.0)
 ROWS = tf.RaggedTensor.from_row_lengths(FLAT, LENGTHS)
 W = tf.random.stateless_normal([4, 3], [1, 4])
-
-
-def total(x):
-    return tf.reduce_sum(x) + 0.1
+total = lambda x: tf.reduce_sum(x) + 0.1
 
 
 def either(x):
@@ -102,9 +100,7 @@ def shared_predicate(x):
 
 
 def of_shapes(x):
-    def wide():
-        return tf.reduce_sum(tf.broadcast_to(tf.reduce_mean(x, 0), tf.shape(x)) * x)
-
+    wide = lambda: tf.reduce_sum(tf.broadcast_to(tf.reduce_mean(x, 0), tf.shape(x)) * x)
     return tf.cond(total(x) > 0.0, wide, lambda: tf.reduce_mean(tf.square(x)))
 
 
@@ -118,14 +114,11 @@ PROGRAMS = {
 
 
 def gradient(name):
-    def row(x):
-        return gradient_of(lambda: PROGRAMS[name](x), x)
-
+    row = lambda x: gradient_of(lambda: PROGRAMS[name](x), x)
     return row
 
 
-def mapped(name, elems, **options):
-    return strict_map(gradient(name), elems, **options)
+mapped = lambda name, elems, **options: strict_map(gradient(name), elems, **options)
 
 
 def looped(name, rows=ROWS):
@@ -133,11 +126,10 @@ def looped(name, rows=ROWS):
     return tf.concat([one(r) for r in rows], 0)
 
 
-@pytest.mark.parametrize("form", ["ragged", "cut", "chunks", "one row", "in a map", "unknown n"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@grid(name=PROGRAMS, form=["ragged", "cut", "chunks", "one row", "in a map", "unknown n"])
 def test_values(name, form):
     row, want = gradient(name), looped(name)
-    run = lambda x: mapped(name, x)  # noqa: E731
+    run = lambda x: mapped(name, x)
     if form == "ragged":
         found = run(ROWS)
     elif form == "cut":

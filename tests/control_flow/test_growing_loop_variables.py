@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import assert_close, by_row, gradient_in_body, in_two_maps, mapped
+from tests.cases import grid, refuse
+from tests.comparisons import assert_close, by_row, compare, gradient_in_body, in_two_maps, mapped
 
 RNG = np.random.default_rng(0)
 W = tf.constant(RNG.normal(size=[2, 2]))
 X = tf.constant(RNG.normal(size=[3, 1, 2]))
 K = tf.constant([1, 3, 2])
 SAME = tf.constant([2, 2, 2])
+COMPILED = {"jit_compile": True}
 
 
 def while_k(body, k, s, most=None):
@@ -34,25 +35,17 @@ def appended(k, x, most=None):
     return while_k(lambda s: tf.concat([tf.tanh(s @ W), s[-1:] * s[:1]], 0), k, x, most)
 
 
-def captured(k, x):
-    return while_k(lambda s: tf.concat([s, x * 3.0], 0), k, x)
-
-
-def still(k, x, most=None):
-    """Could grow, and does not."""
-    return while_k(lambda s: tf.tanh(s @ W) * s, k, x, most)
-
-
-def total(model):
-    return lambda k, x: tf.reduce_sum(model(k, x) ** 3)
+captured = lambda k, x: while_k(lambda s: tf.concat([s, x * 3.0], 0), k, x)
+# Could grow, and does not.
+still = lambda k, x, most=None: while_k(lambda s: tf.tanh(s @ W) * s, k, x, most)
+total = lambda model: lambda k, x: tf.reduce_sum(model(k, x) ** 3)
 
 
 def check(one, k, x=X, **options):
     assert_close(mapped(one, k, x, **options), by_row(one, k, x))
 
 
-@pytest.mark.parametrize("model", [appended, captured])
-@pytest.mark.parametrize("k", [SAME * 0, SAME, K])
+@grid(k=[SAME * 0, SAME, K], model=[appended, captured])
 def test_gradient_in_the_body(model, k):
     check(gradient_in_body(model), k, out_shapes="dense")
 
@@ -95,8 +88,8 @@ def test_a_loop_of_which_only_one_result_grows():
 
 
 def test_refused_before_it_runs():
-    with pytest.raises(tf_pfor.NotVectorizableError, match="its shape, and while_strategy is 'ma"):
-        mapped(total(appended), SAME, X, while_strategy="mask")
+    match = "its shape, and while_strategy is 'ma"
+    refuse(total(appended), SAME, X, while_strategy="mask", match=match)
 
 
 def test_two_maps():
@@ -106,19 +99,13 @@ def test_two_maps():
     np.testing.assert_allclose(found, [mapped(model, SAME, X), mapped(model, K, -X)], rtol=1e-12)
 
 
-@pytest.mark.parametrize("k", [SAME, tf.constant(2)])
-@pytest.mark.parametrize("make", [total, gradient_in_body])
+@grid(make=[total, gradient_in_body], k=[SAME, tf.constant(2)])
 def test_refused_under_jit_compile(make, k):
-    def one(i, x):
-        return make(lambda k, x: appended(k, x, most=4))(i if k.shape.rank else k, x)
-
-    run = tf.function(lambda: mapped(one, SAME, X), jit_compile=True, autograph=False)
-    with pytest.raises(tf_pfor.NotVectorizableError, match="its shape, under jit_compile"):
-        run()
+    one = lambda i, x: make(lambda k, x: appended(k, x, most=4))(i if k.shape.rank else k, x)
+    refuse(one, SAME, X, function=COMPILED, match="its shape, under jit_compile")
 
 
 def test_a_shape_that_stays_under_jit_compile():
     one = total(lambda k, x: still(k, x, most=4))
-    found = tf.function(lambda: mapped(one, K, X), jit_compile=True, autograph=False)()
-    np.testing.assert_allclose(found, mapped(one, K, X), rtol=1e-9)
-    np.testing.assert_allclose(in_two_maps(one, K[None], X[None])[0], found, rtol=1e-9)
+    compare(one, K, X, function=COMPILED)
+    compare(one, K[None], X[None], maps=2)

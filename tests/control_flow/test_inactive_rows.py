@@ -9,34 +9,24 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import looped, strict_map, vectorized
+from tests.cases import grid
+from tests.comparisons import compare, looped, pairwise, strict_map, vectorized
 from tf_pfor.converters.analysis._safety import is_smooth
 
 LENGTHS = tf.constant([2, 0, 4, 1])
 X = tf.constant(np.random.default_rng(0).normal(size=(4, 3)), tf.float32)
 W = tf.Variable([0.5, -1.5, 2.0])
-
-
-@tf.custom_gradient
-def _plus_one(s):
-    return s * 2.0, lambda upstream: upstream + 1.0
-
-
-@tf.custom_gradient
-def _with_weight(s, w):
-    return s * w, lambda upstream: (upstream + 1.0, upstream * s + 0.5)
-
-
-@tf.custom_gradient
-def _nan_of_zero(s):
-    return s * 2.0, lambda upstream: tf.where(upstream == 0.0, np.nan, upstream)
+_plus_one = tf.custom_gradient(lambda s: (s * 2.0, lambda upstream: upstream + 1.0))
+_with_weight = tf.custom_gradient(
+    lambda s, w: (s * w, lambda upstream: (upstream + 1.0, upstream * s + 0.5))
+)
+_nan_of_zero = tf.custom_gradient(
+    lambda s: (s * 2.0, lambda upstream: tf.where(upstream == 0.0, np.nan, upstream))
+)
 
 
 def _reading(x):
-    @tf.custom_gradient
-    def f(s):
-        return s * 2.0, lambda upstream: upstream * x + 1.0
-
+    f = tf.custom_gradient(lambda s: (s * 2.0, lambda upstream: upstream * x + 1.0))
     return f
 
 
@@ -52,27 +42,19 @@ STEPS = {
 
 def _while(step):
     def f(k, x):
-        def body(t, s):
-            return t + 1, step(s, x)
-
+        body = lambda t, s: (t + 1, step(s, x))
         return tf.while_loop(lambda t, _: t < k, body, (0, x * 1.0), maximum_iterations=5)[1]
 
     return f
 
 
-def _cond(step):
-    return lambda k, x: tf.cond(k > 1, lambda: step(x, x), lambda: x * 1.0)
-
-
-def _plain(f, **settings):
-    return lambda k, x: vectorized(f, (k, x), **settings)[0]
+_cond = lambda step: lambda k, x: tf.cond(k > 1, lambda: step(x, x), lambda: x * 1.0)
+_plain = lambda f, **settings: lambda k, x: vectorized(f, (k, x), **settings)[0]
 
 
 def _nested(f, **settings):
     def run(k, x):
-        def of_pairs(pairs):
-            return strict_map(lambda pair: f(*pair), pairs, **settings)
-
+        of_pairs = lambda pairs: strict_map(lambda pair: f(*pair), pairs, **settings)
         pairs = (tf.reshape(k, [2, 2]), tf.reshape(x, [2, 2, 3]))
         return tf.reshape(tf_pfor.vectorized_map(of_pairs, pairs), [4, 3])
 
@@ -106,8 +88,7 @@ def test_custom_gradient(control, step):
     }
     for name, (run, jit_compile) in runs.items():
         found = _value_and_gradients(run, jit_compile)
-        for a, b in zip(found, expected, strict=True):
-            np.testing.assert_allclose(a, b, 1e-4, 1e-5, err_msg=name)
+        pairwise(np.testing.assert_allclose, found, expected, 1e-4, 1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("strategy", ["auto", "compact", "mask"])
@@ -117,10 +98,7 @@ def test_a_row_without_trips_that_is_not_a_number(strategy):
 
     def f(row):
         k, x = row
-
-        def body(t, s):
-            return t + 1, tf.tanh(s * W + x * W)
-
+        body = lambda t, s: (t + 1, tf.tanh(s * W + x * W))
         return tf.while_loop(lambda t, _: t < k, body, (0, x))[1]
 
     def gradients(run):
@@ -193,9 +171,7 @@ NUMBERS = [_newton, _roots_until_nothing_is_left, _divides_by_what_is_left, _tak
 SIZES = {"four": [0.5, 1.0, 2.0, 9.0], "one": [3.0], "none": []}
 
 
-@pytest.mark.parametrize("f", NUMBERS)
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("how", ["eagerly", "in a function", "of unknown length", "compiled"])
+@grid(how=["eagerly", "in a function", "of unknown length", "compiled"], size=SIZES, f=NUMBERS)
 def test_loops_of_a_few_numbers(f, size, how):
     """They are computed in all rows, one that goes on in place of those that have left."""
     x = tf.constant(SIZES[size], tf.float64)
@@ -234,35 +210,22 @@ def test_loops_of_a_few_numbers_are_not_compacted(f):
 
 
 def test_loops_that_read_much_are_compacted():
-    def f(x):
-        return tf.while_loop(
-            lambda y: tf.reduce_sum(y) < 9.0, lambda y: (y + tf.exp(x),), (tf.zeros_like(x),)
-        )[0]
-
+    step = lambda x: lambda y: (y + tf.exp(x),)
+    f = lambda x: tf.while_loop(lambda y: tf.reduce_sum(y) < 9.0, step(x), (tf.zeros_like(x),))[0]
     report = tf_pfor.explain(f, tf.TensorSpec([None, 64], tf.float64))
     assert "while: compact" in str(report)
 
 
 def test_integer_division_costs_more_than_it_takes_to_copy_a_row():
-    def collatz(x):
-        return tf.while_loop(
-            lambda k, x: x > 1,
-            lambda k, x: (k + 1, tf.where(x % 2 == 0, x // 2, 3 * x + 1)),
-            (0, x),
-        )[0]
-
+    step = lambda k, x: (k + 1, tf.where(x % 2 == 0, x // 2, 3 * x + 1))
+    collatz = lambda x: tf.while_loop(lambda k, x: x > 1, step, (0, x))[0]
     assert "while: compact" in str(tf_pfor.explain(collatz, tf.TensorSpec([None], tf.int64)))
-    rows = np.arange(1, 30)
-    found = tf_pfor.vectorized_map(collatz, tf.constant(rows))
-    np.testing.assert_array_equal(found, [collatz(tf.constant(r)) for r in rows])
+    compare(collatz, tf.range(1, 30, dtype=tf.int64), fallback="loop")
 
 
 def test_an_axis_that_only_the_rows_of_a_branch_have():
     """Rows that do not take the branch may have any number in its place."""
-
-    def one(x, p, k):
-        return tf.cond(p, lambda: tf.transpose(x, [k, 1 - k])[0], lambda: x[0])
-
+    one = lambda x, p, k: tf.cond(p, lambda: tf.transpose(x, [k, 1 - k])[0], lambda: x[0])
     run = tf.function(tf_pfor.vmap(one), autograph=False)
     x = tf.reshape(tf.range(18.0), [2, 3, 3])
     found = run(x, tf.constant([True, False]), tf.constant([1, 7]))
@@ -290,9 +253,7 @@ def test_bodies_whose_gradients_are_finite_for_finite_inputs(body):
     assert is_smooth(graph) is expected
 
 
-# ---------------------------------------------------------------------------
-# Reads of one place, which only the rows that have it do
-# ---------------------------------------------------------------------------
+# -- Reads of one place, which only the rows that have it do ---------------------------------------
 
 
 def _last(i):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
+from tests.cases import case, refuse, table
 from tests.comparisons import (
     by_row,
     compare,
@@ -25,10 +25,7 @@ W = tf.Variable(RNG.normal(size=[3, 3]) * 0.5)
 INNER = tf.constant([2, 0, 4, 1, 3])
 OUTER = tf.constant([1, 3, 2, 0, 2])
 X = tf.constant(RNG.normal(size=[5, 3]))
-
-
-def cell(s):
-    return tf.tanh(tf.linalg.matvec(W, s))
+cell = lambda s: tf.tanh(tf.linalg.matvec(W, s))
 
 
 def while_in_while(k, m, x, bound=None):
@@ -41,17 +38,13 @@ def while_in_while(k, m, x, bound=None):
     return tf.while_loop(lambda t, s: t < m, outer, (0, x), maximum_iterations=bound)[1]
 
 
-def equal_outside(k, m, x, bound=None):
-    return while_in_while(k, tf.constant(2), x, bound)
+equal_outside = lambda k, m, x, bound=None: while_in_while(k, tf.constant(2), x, bound)
 
 
 def arrays(k, m, x):
     def outer(t, s):
         array = tf.TensorArray(tf.float64, 5, element_shape=[3])
-
-        def inner(u, r, array):
-            return u + 1, cell(r), array.write(u, r)
-
+        inner = lambda u, r, array: (u + 1, cell(r), array.write(u, r))
         _, r, array = tf.while_loop(lambda u, *_: u < k - t, inner, (0, s, array))
         return t + 1, r + tf.reduce_sum(array.stack(), 0)
 
@@ -59,17 +52,13 @@ def arrays(k, m, x):
 
 
 def three_deep(k, m, x):
-    def outer(t, s):
-        return t + 1, while_in_while(k - t, m, s)
-
+    outer = lambda t, s: (t + 1, while_in_while(k - t, m, s))
     return tf.while_loop(lambda t, s: t < 2, outer, (0, x))[1]
 
 
 def loop_in_branch(k, m, x):
     def outer(t, s):
-        def inside():
-            return tf.while_loop(lambda u, r: u < k, lambda u, r: (u + 1, cell(r)), (0, s))[1]
-
+        inside = lambda: tf.while_loop(lambda u, r: u < k, lambda u, r: (u + 1, cell(r)), (0, s))[1]
         return t + 1, tf.cond(m > t, inside, lambda: s * 2.0)
 
     return tf.while_loop(lambda t, s: t < 3, outer, (0, x))[1]
@@ -79,9 +68,7 @@ def branch_in_loop(k, m, x):
     """Branches that keep other things for the gradient, and a tensor of another shape."""
 
     def outer(t, s):
-        def product():
-            return tf.reduce_sum(tf.sin(s)[:, None] * W, 0)
-
+        product = lambda: tf.reduce_sum(tf.sin(s)[:, None] * W, 0)
         return t + 1, tf.cond((k + t) % 2 == 0, product, lambda: cell(s) * s)
 
     return tf.while_loop(lambda t, s: t < m, outer, (0, x))[1]
@@ -97,18 +84,13 @@ def invariant_branch(k, m, x):
 
 def invariant_in_loop(k, m, x):
     """An invariant branch of a loop, which loops over a branch of rows."""
-
-    def outer(t, s):
-        return t + 1, tf.cond(t < 2, lambda: branch_in_loop(k, m, s), lambda: cell(s))
-
+    outer = lambda t, s: (t + 1, tf.cond(t < 2, lambda: branch_in_loop(k, m, s), lambda: cell(s)))
     return tf.while_loop(lambda t, s: t < 3, outer, (0, x))[1]
 
 
 def branch_in_branch(k, m, x):
     def outer(t, s):
-        def inside():
-            return tf.cond(s[0] > 0, lambda: cell(s), lambda: tf.sin(s))
-
+        inside = lambda: tf.cond(s[0] > 0, lambda: cell(s), lambda: tf.sin(s))
         return t + 1, tf.cond(m > t, inside, lambda: s * tf.cos(s))
 
     return tf.while_loop(lambda t, s: t < k, outer, (0, x))[1]
@@ -116,9 +98,7 @@ def branch_in_branch(k, m, x):
 
 def writes_in_branches(k, m, x):
     def outer(t, s, array):
-        def late():
-            return tf.sin(s), array.write(t + 1, s * 2.0)
-
+        late = lambda: (tf.sin(s), array.write(t + 1, s * 2.0))
         s, array = tf.cond(s[0] > 0.1, lambda: (cell(s), array.write(t, s)), late)
         return t + 1, s, array
 
@@ -129,29 +109,20 @@ def writes_in_branches(k, m, x):
 
 def equal_loops(s):
     """Equally many trips for all rows, of two loops in each other."""
-
-    def inner(t, s):
-        return t + 1, tf.sin(cell(s))
-
-    def outer(t, s):
-        return t + 1, tf.while_loop(lambda t, s: t < 2, inner, (0, s))[1] + s
-
+    inner = lambda t, s: (t + 1, tf.sin(cell(s)))
+    outer = lambda t, s: (t + 1, tf.while_loop(lambda t, s: t < 2, inner, (0, s))[1] + s)
     return tf.while_loop(lambda t, s: t < 2, outer, (0, s))[1]
 
 
 def with_array(k, s):
     array = tf.TensorArray(tf.float64, 5, element_shape=[3]).unstack(tf.zeros([5, 3], tf.float64))
-
-    def body(t, s, array):
-        return t + 1, cell(s), array.write(t, s * 0.5)
-
+    body = lambda t, s, array: (t + 1, cell(s), array.write(t, s * 0.5))
     _, s, array = tf.while_loop(lambda t, *_: t < k, body, (0, s, array))
     return s + tf.reduce_sum(array.stack(), 0)
 
 
-def shared_loops_in_a_branch(k, m, x):
-    """A list of lists."""
-    return tf.cond(k > m, lambda: equal_loops(x), lambda: tf.cos(x))
+# A list of lists.
+shared_loops_in_a_branch = lambda k, m, x: tf.cond(k > m, lambda: equal_loops(x), lambda: tf.cos(x))
 
 
 def shared_loops_in_a_loop(k, m, x):
@@ -203,72 +174,12 @@ def check(one, n=5, **options):
     compare(one, INNER[:n], OUTER[:n], X[:n], **options)
 
 
-def assert_shapes_of_no_rows(model):
+def shapes_of_no_rows(model):
     found = mapped(gradients(model), INNER[:0], OUTER[:0], X[:0])
     assert [t.shape for t in found] == [(0, 3), (0, 3, 3)]
 
 
-@pytest.mark.parametrize("strategy", ["compact", "mask"])
-@pytest.mark.parametrize("nested_tapes", [False, True])
-@pytest.mark.parametrize("model", [while_in_while, equal_outside, arrays])
-def test_gradient_in_the_body(model, nested_tapes, strategy):
-    check(gradients(model, nested_tapes), while_strategy=strategy)
-
-
-@pytest.mark.parametrize("strategy", ["compact", "mask"])
-@pytest.mark.parametrize("model", [*BRANCHES, *SHARED])
-def test_branches_and_three_loops(model, strategy):
-    check(gradients(model), while_strategy=strategy)
-
-
-def test_gradient_in_a_branch():
-    check(gradients(shared_loops_in_a_branch))
-
-
-FEW = [while_in_while, arrays, *SHARED]
-
-
-@pytest.mark.parametrize("model", FEW)
-def test_few_rows(model):
-    check(gradients(model), 1)
-    assert_shapes_of_no_rows(model)
-
-
-@pytest.mark.parametrize("model", [loop_in_branch, branch_in_loop])
-def test_no_rows_in_branches(model):
-    assert_shapes_of_no_rows(model)
-
-
-@pytest.mark.parametrize("model", [while_in_while, arrays])
-def test_second_gradients(model):
-    check(gradients(gradient_in_body(model)))
-
-
-@pytest.mark.parametrize("model", [branch_in_loop, branch_in_branch])
-def test_second_gradients_of_branches_in_loops_are_refused(model):
-    with pytest.raises(tf_pfor.NotVectorizableError, match="or optionals that are kept, are added"):
-        mapped(gradients(gradient_in_body(model)), INNER, OUTER, X)
-
-
-def test_second_gradients_of_conditionals_in_loops_under_jit_compile():
-    def one(k, x):
-        def body(t, s):
-            return t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x[t], lambda: s**2)
-
-        def first():
-            goes_on = lambda t, _: t < tf.minimum(k, 3)  # noqa: E731
-            y = lambda: tf.while_loop(goes_on, body, (0, x[0]), maximum_iterations=3)[1]  # noqa: E731
-            return tf.reduce_sum(gradient_of(y, x) ** 2)
-
-        return gradient_of(first, x)
-
-    compare(one, INNER, X, function={"jit_compile": True}, rtol=1e-6, atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    "model", [three_deep, loop_in_branch, branch_in_loop, branch_in_branch, *SHARED]
-)
-def test_differentiated_from_outside(model):
+def differentiated_from_outside(model):
     """The gradient in the body, and another one of its result."""
     one = gradient_in_body(model)
 
@@ -278,6 +189,46 @@ def test_differentiated_from_outside(model):
 
     found = tf.function(total, autograph=False)(tf.autograph.experimental.do_not_convert(mapped))
     np.testing.assert_allclose(found, tf.function(total)(by_row), rtol=1e-9, atol=1e-12)
+
+
+def refused_twice(model):
+    match = "or optionals that are kept, are added"
+    refuse(gradients(gradient_in_body(model)), INNER, OUTER, X, match=match)
+
+
+STRATEGIES = ["compact", "mask"]
+FEW = [while_in_while, arrays, *SHARED]
+test_table_of_gradients = table({
+    "in the body": (
+        lambda model, tapes, strategy: check(gradients(model, tapes), while_strategy=strategy),
+        [while_in_while, equal_outside, arrays], [False, True], STRATEGIES,
+    ),
+    "branches and three loops": (
+        lambda model, strategy: check(gradients(model), while_strategy=strategy),
+        [*BRANCHES, *SHARED], STRATEGIES,
+    ),
+    "in a branch": (lambda model: check(gradients(model)), [shared_loops_in_a_branch]),
+    "one row": (lambda model: check(gradients(model), 1), FEW),
+    "no rows": (shapes_of_no_rows, [*FEW, loop_in_branch, branch_in_loop]),
+    "second": (lambda model: check(gradients(gradient_in_body(model))), [while_in_while, arrays]),
+    "second, refused": (refused_twice, [branch_in_loop, branch_in_branch]),
+    "from outside": (
+        differentiated_from_outside,
+        [three_deep, loop_in_branch, branch_in_loop, branch_in_branch, *SHARED],
+    ),
+})  # fmt: skip
+
+
+@case(compare, INNER, X, function={"jit_compile": True}, rtol=1e-6, atol=1e-8)
+def test_second_gradients_of_conditionals_in_loops_under_jit_compile(k, x):
+    body = lambda t, s: (t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x[t], lambda: s**2))
+
+    def first():
+        goes_on = lambda t, _: t < tf.minimum(k, 3)
+        y = lambda: tf.while_loop(goes_on, body, (0, x[0]), maximum_iterations=3)[1]
+        return tf.reduce_sum(gradient_of(y, x) ** 2)
+
+    return gradient_of(first, x)
 
 
 def loop(k, body, s):
@@ -295,7 +246,7 @@ def test_conversions_do_not_grow_with_depth(monkeypatch):
     def nested(depth, s, k):
         if depth == 0:
             return tf.sin(s)
-        body = lambda t, s: (t + 1, nested(depth - 1, s, k))  # noqa: E731
+        body = lambda t, s: (t + 1, nested(depth - 1, s, k))
         return tf.while_loop(lambda t, _: t < k, body, (0, s))[1]
 
     monkeypatch.setattr(Region, "convert", counted)
@@ -308,6 +259,7 @@ def test_conversions_do_not_grow_with_depth(monkeypatch):
     assert max(bodies) <= 3
 
 
+@case(compare, tf.constant(np.random.default_rng(0).normal(size=[4, 3])))
 @pytest.mark.parametrize(
     "step",
     [
@@ -315,52 +267,35 @@ def test_conversions_do_not_grow_with_depth(monkeypatch):
         lambda s, i, j: tf.pow(tf.abs(s) + 0.5, tf.cast(i + j, tf.float64) * 0.3),
     ],
 )
-def test_items_that_all_rows_share_keep_their_shape(step):
+def test_items_that_all_rows_share_keep_their_shape(step, x):
     """They are popped from lists that were popped from lists, of which nothing is said."""
-
-    def one(x):
-        return gradient_of(
-            lambda: loop(3, lambda i, s: loop(2, lambda j, s: step(s, i, j), s), x), x
-        )
-
-    x = tf.constant(np.random.default_rng(0).normal(size=[4, 3]))
-    expected = tf.stack([tf.function(one)(row) for row in x])
-    found = strict_map(one, x)
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    return gradient_of(lambda: loop(3, lambda i, s: loop(2, lambda j, s: step(s, i, j), s), x), x)
 
 
+@case(compare, tf.reshape(tf.range(12.0), [4, 3]), function={}, rtol=1e-6)
 @pytest.mark.parametrize("name", ["of a table", "of the trip"])
-def test_three_loops_of_equal_trips(name):
+def test_three_loops_of_equal_trips(name, x):
     """Their gradients keep lists of lists of what all rows share: an error when it ran."""
     table = tf.constant([[0.5, -1.0, 2.0], [1.5, 0.3, -0.2]])
 
     def inner(j, t, s):
         return s * table[j] if name == "of a table" else s * tf.cast(t + 1, s.dtype)
 
-    def one(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            s = loop(
-                3, lambda _, s: loop(2, lambda j, s: loop(2, lambda t, s: inner(j, t, s), s), s), x
-            )
-            total = tf.reduce_sum(s)
-        return tape.gradient(total, x)
-
-    rows = tf.reshape(tf.range(12.0), [4, 3])
-    found = tf.function(lambda x: strict_map(one, x), autograph=False)(rows)
-    np.testing.assert_allclose(found, [tf.function(one)(x) for x in rows], rtol=1e-6)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        s = loop(
+            3, lambda _, s: loop(2, lambda j, s: loop(2, lambda t, s: inner(j, t, s), s), s), x
+        )
+        total = tf.reduce_sum(s)
+    return tape.gradient(total, x)
 
 
 def test_what_a_conditional_of_all_rows_keeps_in_a_loop_of_some():
     """An inner loop, whose number of trips its branch keeps for the gradient."""
 
     def model(k, x):
-        def branch(s):
-            return tf.while_loop(lambda u, _: u < 2, lambda u, r: (u + 1, r * r), (0, s))[1]
-
-        def body(t, s):
-            return t + 1, tf.cond(t > 0, lambda: branch(s), lambda: s)
-
+        branch = lambda s: tf.while_loop(lambda u, _: u < 2, lambda u, r: (u + 1, r * r), (0, s))[1]
+        body = lambda t, s: (t + 1, tf.cond(t > 0, lambda: branch(s), lambda: s))
         return tf.while_loop(lambda t, _: t < k, body, (0, x))[1]
 
     one = gradients_in_body(model)

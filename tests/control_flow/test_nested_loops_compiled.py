@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import refuse, table
 from tests.comparisons import compare, gradient_of, gradients_in_body, mapped
 from tf_pfor._tf import _functions
 
@@ -13,10 +14,7 @@ W = tf.constant(RNG.randn(3, 3) * 0.8)
 OUTER = tf.constant([3, 0, 5, 1, 2])
 INNER = tf.constant([2, 3, 0, 4, 1])
 X = tf.constant(RNG.randn(5, 3))
-
-
-def cell(s, x):
-    return tf.tanh(tf.linalg.matvec(W, s) + x)
+cell = lambda s, x: tf.tanh(tf.linalg.matvec(W, s) + x)
 
 
 def loops(inner_cond, inner_most, outer_cond=lambda t, k, m: t < k, outer_most=5):
@@ -54,9 +52,7 @@ def three(k, m, x):
 
 def branch_in_both(k, m, x):
     def outer(t, s):
-        def inner(u, r):
-            return u + 1, tf.cond(u < t, lambda: cell(r, x), lambda: tf.sin(r) * x)
-
+        inner = lambda u, r: (u + 1, tf.cond(u < t, lambda: cell(r, x), lambda: tf.sin(r) * x))
         s = tf.while_loop(lambda u, _: u < m, inner, (0, s), maximum_iterations=4)[1]
         return t + 1, s
 
@@ -117,10 +113,7 @@ MODELS = {
     "for items in for": _functions.autographed(python_for_over_items),
     "while in while": _functions.autographed(python_while),
 }
-
-
-def gradients(model):
-    return gradients_in_body(model, also=(W,))
+gradients = lambda model: gradients_in_body(model, also=(W,))
 
 
 def compiled(one, n):
@@ -132,14 +125,17 @@ def assert_right(model, n):
     compare(gradients(model), OUTER[:n], INNER[:n], X[:n], function={"jit_compile": True})
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_gradients_in_the_body(name):
-    assert_right(MODELS[name], 5)
+COMPILED = {"jit_compile": True}
+test_table_of_gradients = table({
+    "of five rows": (lambda name: assert_right(MODELS[name], 5), MODELS),
+    "of one row": (
+        lambda name: assert_right(MODELS[name], 1), ["inner equal", "both differ", "for in for"]
+    ),
+})  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["inner equal", "both differ", "for in for"])
-def test_one_row(name):
-    assert_right(MODELS[name], 1)
+def refuse_compiled(one, match):
+    refuse(one, OUTER, INNER, X, match=match, function=COMPILED)
 
 
 def test_no_rows():
@@ -152,12 +148,10 @@ def test_a_tape_around_the_map(name):
     """TensorFlow's own second gradient of one row does not compile."""
 
     def around(run):
-        def total(x):
-            return gradient_of(lambda: tf.reduce_sum(tf.sin(run(x))), x)
-
+        total = lambda x: gradient_of(lambda: tf.reduce_sum(tf.sin(run(x))), x)
         return total
 
-    one = lambda k, m, x: gradients(MODELS[name])(k, m, x)[0]  # noqa: E731
+    one = lambda k, m, x: gradients(MODELS[name])(k, m, x)[0]
     of_all = around(lambda x: mapped(one, OUTER, INNER, x))
     found = tf.function(of_all, jit_compile=True, autograph=False)(X)
     for k, m, x, row in zip(OUTER, INNER, X, found):
@@ -207,13 +201,9 @@ def test_trips_that_the_loop_around_computes_are_refused(weight, differs):
                 s = tf.tanh(tf.linalg.matvec(weight, s)) + 0.1 * x
         return s
 
-    def one(k, m, x):
-        return gradient_of(
-            lambda: tf.reduce_sum(_functions.autographed(model)(k, m, x) ** 2), [x, weight]
-        )
-
-    with pytest.raises(tf_pfor.NotVectorizableError, match="give that one maximum_iterations"):
-        tf.function(tf_pfor.vmap(one), jit_compile=True, autograph=False)(OUTER, INNER, X)
+    total = lambda *row: tf.reduce_sum(_functions.autographed(model)(*row) ** 2)
+    one = lambda k, m, x: gradient_of(lambda: total(k, m, x), [x, weight])
+    refuse_compiled(one, "give that one maximum_iterations")
 
 
 def test_rows_in_the_outer_loop_have_the_room_of_all_rows():

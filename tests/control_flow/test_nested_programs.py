@@ -3,9 +3,9 @@
 import random
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
+from tests.cases import table
 from tests.comparisons import assert_close, by_row, compare, gradient_of, mapped
 
 W = tf.Variable(np.random.default_rng(0).normal(size=[3, 3]) * 0.5)
@@ -96,9 +96,8 @@ def run_while(counter, bound, inner, keeps, early, s, names, t):
     return s + sum(tf.reduce_sum(a.stack(), 0) * 0.3 for a in arrays) if keeps else s
 
 
-def gradients(seed, depth):
-    """The gradient of a random program, as a function of a row (k, m, x)."""
-    return gradients_of(program(random.Random(seed), depth))
+# The gradient of a random program, as a function of a row (k, m, x).
+gradients = lambda seed, depth: gradients_of(program(random.Random(seed), depth))
 
 
 def gradients_of(statements):
@@ -122,7 +121,7 @@ def second_gradients_of(statements):
     return one
 
 
-def check(seed, depth, strategy):
+def check(seed, strategy, depth=2):
     check_rows(gradients(seed, depth), seed, strategy)
 
 
@@ -131,11 +130,6 @@ def check_rows(one, seed, strategy):
     k, m = (tf.constant(rng.integers(0, 4, ROWS), tf.int32) for _ in range(2))
     x = tf.constant(rng.normal(size=[ROWS, 3]))
     compare(one, k, m, x, atol=1e-10, while_strategy=strategy)
-
-
-@pytest.mark.parametrize(("seed", "strategy"), [(1, "compact"), (5, "mask"), (13, "auto")])
-def test_programs(seed, strategy):
-    check(seed, 2, strategy)
 
 
 def check_two_maps(seed, n=3):
@@ -154,42 +148,27 @@ def check_two_maps(seed, n=3):
     assert_close(of_both(), expected, atol=1e-10)
 
 
-@pytest.mark.parametrize("seed", [0, 17])
-def test_programs_in_two_maps(seed):
-    check_two_maps(seed)
-
-
-@pytest.mark.parametrize("seed", [3, 4, 5, 9, 11, 12, 16, 24, 27, 30, 35, 43])
-def test_more_programs_in_two_maps(seed):
-    check_two_maps(seed)
-
-
-@pytest.mark.parametrize("strategy", ["compact", "mask"])
-@pytest.mark.parametrize("seed", range(12))
-def test_more_programs(seed, strategy):
-    check(seed, 2, strategy)
-
-
-@pytest.mark.parametrize("seed", [101, 104, 105, 107, 202])
-def test_deep_programs(seed):
-    check(seed, 3, "auto")
-
-
 CELL, COSINE = ("step", "cell", -0.1), ("step", "cosine", 0.2)
 
 
-def test_second_gradients_of_what_all_rows_share():
-    statements = [("while", "t1", "two", [("cond", "t > 0", [COSINE], [CELL])], False, False)]
-    check_rows(second_gradients_of(statements), 1, "auto")
+def check_second(statements, seed=1):
+    check_rows(second_gradients_of(statements), seed, "auto")
 
 
-def test_second_gradients_of_maps_in_branches():
-    """The tensors that their gradients keep are looked for in circles."""
-    loop = ("while", "t1", "k", [CELL], True, False)
-    statements = [("cond", "a value", [("map", [COSINE])], [("map", [CELL]), loop])]
-    check_rows(second_gradients_of(statements), 1, "auto")
-
-
-@pytest.mark.parametrize("seed", [1, 3, 9, 12, 13, 16, 17, 19, 20])
-def test_second_gradients_of_more_programs(seed):
-    check_rows(second_gradients_of(program(random.Random(seed), 2)), seed, "auto")
+SHARED = [("while", "t1", "two", [("cond", "t > 0", [COSINE], [CELL])], False, False)]
+# The tensors that gradients of maps in branches keep are looked for in circles.
+LOOP = ("while", "t1", "k", [CELL], True, False)
+IN_BRANCHES = [("cond", "a value", [("map", [COSINE])], [("map", [CELL]), LOOP])]
+test_table_of_programs = table({
+    "some": (lambda case: check(*case), [(1, "compact"), (5, "mask"), (13, "auto")]),
+    "in two maps": (check_two_maps, [0, 17]),
+    "more in two maps": (check_two_maps, [3, 4, 5, 9, 11, 12, 16, 24, 27, 30, 35, 43]),
+    "more": (check, range(12), ["compact", "mask"]),
+    "deep": (lambda seed: check(seed, "auto", 3), [101, 104, 105, 107, 202]),
+    "second gradients of what all rows share": (lambda: check_second(SHARED),),
+    "second gradients of maps in branches": (lambda: check_second(IN_BRANCHES),),
+    "second gradients": (
+        lambda seed: check_second(program(random.Random(seed), 2), seed),
+        [1, 3, 9, 12, 13, 16, 17, 19, 20],
+    ),
+})  # fmt: skip

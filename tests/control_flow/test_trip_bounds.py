@@ -4,25 +4,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import gradient_of, looped, strict_map, vectorized
+from tests.cases import case, refuse
+from tests.comparisons import compare, gradient_of, looped, value_and_gradient, vectorized
 
-
-def _x(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
+_x = lambda *shape, seed=0: np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 X = _x(5, 3)
 LEN = np.array([2, 0, 4, 1, 4], np.int32)
-
-
-def _and(a, b):
-    """The conditional that a Python ``a and b`` becomes."""
-    return tf.cond(a, b, lambda: a)
-
-
-def _or(a, b):
-    return tf.cond(a, lambda: a, b)
+# The conditional that a Python ``a and b`` becomes.
+_and = lambda a, b: tf.cond(a, b, lambda: a)
+_or = lambda a, b: tf.cond(a, lambda: a, b)
 
 
 @pytest.mark.parametrize("where", ["outside", "inside"])
@@ -44,17 +34,12 @@ def test_gradient_under_jit_compile_of_a_bound_in_the_predicate(goes_on, start, 
     w = tf.Variable(_x(3, 3))
 
     def f(k, x):
-        def body(t, s):
-            return t + step, tf.tanh(tf.linalg.matvec(w, s) + x)
-
+        body = lambda t, s: (t + step, tf.tanh(tf.linalg.matvec(w, s) + x))
         return tf.while_loop(lambda t, _: goes_on(t, k), body, (start, x))[1]
 
     def grad(run, jit):
-        def total(k, x):
-            return gradient_of(lambda: tf.reduce_sum(run((k, x))[0] ** 2), w)
-
-        def by_row(k, x):
-            return gradient_of(lambda: tf.reduce_sum(f(k, x) ** 2), w)
+        total = lambda k, x: gradient_of(lambda: tf.reduce_sum(run((k, x))[0] ** 2), w)
+        by_row = lambda k, x: gradient_of(lambda: tf.reduce_sum(f(k, x) ** 2), w)
 
         @tf.function(jit_compile=jit, autograph=False)
         def go(k, x):
@@ -64,17 +49,6 @@ def test_gradient_under_jit_compile_of_a_bound_in_the_predicate(goes_on, start, 
 
     found = grad(lambda a, one=f: vectorized(one, a), True)
     np.testing.assert_allclose(found, grad(lambda a, one=f: looped(one, a, 5), False), 1e-4, 1e-5)
-
-
-def test_gradient_in_the_body_of_a_loop_without_a_bound_is_refused_under_jit_compile():
-    def one(k, x):
-        return gradient_of(
-            lambda: tf.while_loop(lambda t, _: t < k, lambda t, s: (t + 1, tf.sin(s)), (0, x))[1], x
-        )
-
-    run = tf.function(lambda k, x: vectorized(one, (k, x)), jit_compile=True, autograph=False)
-    with pytest.raises(tf_pfor.NotVectorizableError, match="maximum_iterations, or bound a count"):
-        run(tf.constant(LEN), tf.constant(X))
 
 
 def test_newtons_method_under_jit_compile():
@@ -89,36 +63,24 @@ def test_newtons_method_under_jit_compile():
         return x
 
     a = np.array([0.5, 1.5, 7.0, 100.0])
-
-    @tf.function(jit_compile=True, autograph=False)
-    def gradients(a):
-        with tf.GradientTape() as tape:
-            tape.watch(a)
-            (y,) = vectorized(root, (a,))
-        return y, tape.gradient(y, a)
-
-    y, slopes = gradients(tf.constant(a))
+    run = lambda a: value_and_gradient(lambda: vectorized(root, (a,))[0], a)
+    y, slopes = tf.function(run, jit_compile=True, autograph=False)(tf.constant(a))
     np.testing.assert_allclose(y, np.sqrt(a), 1e-8)
     np.testing.assert_allclose(slopes, 0.5 / np.sqrt(a), 1e-6)
 
 
 @pytest.mark.parametrize("goes_on", [
+    lambda t, k: t < k,
     lambda t, k: _or(t < 1, lambda: t < k),
     lambda t, k: _and(t < k, lambda: k > 0),
     lambda t, k: tf.cond(k > 0, lambda: t < k, lambda: t < 3),
 ])  # fmt: skip
 def test_no_bound(goes_on):
-    def one(k, x):
-        return gradient_of(
-            lambda: tf.while_loop(goes_on_of(k), lambda t, s: (t + 1, tf.sin(s)), (0, x))[1], x
-        )
-
-    def goes_on_of(k):
-        return lambda t, _: goes_on(t, k)
-
-    run = tf.function(lambda k, x: vectorized(one, (k, x)), jit_compile=True, autograph=False)
-    with pytest.raises(tf_pfor.NotVectorizableError, match="maximum_iterations, or bound a count"):
-        run(tf.constant(LEN), tf.constant(X))
+    """Gradients in the body of a loop without a bound are refused under jit_compile."""
+    step = lambda t, s: (t + 1, tf.sin(s))
+    run = lambda k, x: tf.while_loop(lambda t, _: goes_on(t, k), step, (0, x))[1]
+    one, match = lambda k, x: gradient_of(lambda: run(k, x), x), "maximum_iterations, or bound a c"
+    refuse(one, tf.constant(LEN), tf.constant(X), function={"jit_compile": True}, match=match)
 
 
 @pytest.mark.parametrize("where", ["outside", "inside"])
@@ -127,20 +89,13 @@ def test_a_bound_that_is_made_before_the_loop(where):
         limit = tf.minimum(3, k + 1)
         return tf.while_loop(lambda t, _: t < limit, lambda t, s: (t + 1, tf.sin(s) * x), (0, x))[1]
 
-    def slope(k, x):
-        return gradient_of(lambda: f(k, x), x)
-
-    @tf.function(jit_compile=True, autograph=False)
-    def go(k, x):
-        if where == "inside":
-            return vectorized(slope, (k, x))[0]
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            (y,) = vectorized(f, (k, x))
-        return tape.gradient(y, x)
-
-    k, x = tf.constant(LEN), tf.constant(X)
-    np.testing.assert_allclose(go(k, x), looped(slope, (k, x), 5)[0], 1e-5, 1e-6)
+    slope = lambda k, x: gradient_of(lambda: f(k, x), x)
+    inside = lambda k, x: vectorized(slope, (k, x))[0]
+    outside = lambda k, x: gradient_of(lambda: vectorized(f, (k, x))[0], x)
+    run = inside if where == "inside" else outside
+    args = tf.constant(LEN), tf.constant(X)
+    found = tf.function(run, jit_compile=True, autograph=False)(*args)
+    np.testing.assert_allclose(found, looped(slope, args, 5)[0], 1e-5, 1e-6)
 
 
 def test_a_gradient_that_somebody_else_took():
@@ -152,10 +107,7 @@ def test_a_gradient_that_somebody_else_took():
             x = x * 1.5 - tf.sin(x)
         return x
 
-    @tf.function
-    def gradient(k, x):
-        return gradient_of(lambda: helper(x, k), x)
-
+    gradient = tf.function(lambda k, x: gradient_of(lambda: helper(x, k), x))
     k, x = tf.constant(LEN), tf.constant(X)
     gradient(k[0], x[0])
     run = tf.function(
@@ -164,20 +116,10 @@ def test_a_gradient_that_somebody_else_took():
     np.testing.assert_allclose(run(k, x)[0], tf.stack([helper(*e) for e in zip(x, k)]), 1e-5)
 
 
+@case(compare, tf.constant(_x(5, 3, 2)), function={"jit_compile": True}, rtol=1e-5)
 @pytest.mark.parametrize("limit", [lambda x: tf.shape(x)[0], lambda x: tf.shape(x)[0] - 1])
-def test_a_static_size_is_a_bound(limit):
+def test_a_static_size_is_a_bound(limit, x):
     """Bounds as ``for i in tf.range(tf.shape(x)[0])`` and ``while i < tf.shape(x)[0]`` have it."""
-
-    def body(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            total = tf.while_loop(
-                lambda i, _: i < limit(x),
-                lambda i, s: (i + 1, s + tf.reduce_sum(x[i]) ** 2),
-                (0, tf.constant(0.0)),
-            )[1]
-        return tape.gradient(total, x)
-
-    x = _x(5, 3, 2)
-    run = tf.function(lambda x: strict_map(body, x), jit_compile=True)
-    np.testing.assert_allclose(run(x), np.stack([body(tf.constant(r)) for r in x]), rtol=1e-5)
+    step = lambda i, s: (i + 1, s + tf.reduce_sum(x[i]) ** 2)
+    start = (0, tf.constant(0.0))
+    return gradient_of(lambda: tf.while_loop(lambda i, _: i < limit(x), step, start)[1], x)

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid, refuse, table
 from tests.comparisons import assert_close, by_row, compare, gradient_of, gradients_in_body, mapped
 from tests.comparisons import in_two_maps as in_maps
 
@@ -35,20 +36,15 @@ class Row(NamedTuple):
     q: Any = None
 
 
-def cell(s):
-    return tf.tanh(tf.linalg.matvec(W, s))
+cell = lambda s: tf.tanh(tf.linalg.matvec(W, s))
 
 
 def loop(k, body, s, **options):
     return tf.while_loop(lambda t, _: t < k, lambda t, s: (t + 1, body(t, s)), (0, s), **options)[1]
 
 
-def array_of(items):
-    return tf.TensorArray(tf.float64, 5, element_shape=[3]).unstack(items)
-
-
-def captured(r, **options):
-    return loop(r.k, lambda t, s: cell(s) + r.steps[t], r.x, **options)
+array_of = lambda items: tf.TensorArray(tf.float64, 5, element_shape=[3]).unstack(items)
+captured = lambda r, **options: loop(r.k, lambda t, s: cell(s) + r.steps[t], r.x, **options)
 
 
 def of_an_array(r):
@@ -58,26 +54,16 @@ def of_an_array(r):
 
 def to_an_array(r):
     """Written, and read after the loop, at places of each row's own."""
-
-    def body(t, s, array):
-        return t + 1, cell(s), array.write((t + r.m) % 5, s)
-
+    body = lambda t, s, array: (t + 1, cell(s), array.write((t + r.m) % 5, s))
     start = 0, r.x, array_of(tf.zeros([5, 3], tf.float64))
     _, s, array = tf.while_loop(lambda t, *_: t < r.k, body, start)
     return s + tf.reduce_sum(array.stack(), 0) + array.read(r.m)
 
 
-def equal_trips(r):
-    return captured(r._replace(k=tf.constant(3)))
-
-
-def branches(r):
-    return tf.cond(r.k > r.m, lambda: tf.sin(cell(r.x)), lambda: tf.cos(r.x) * r.x)
-
-
-def alike(r):
-    """Both keep values of the same shapes."""
-    return tf.cond(r.k > r.m, lambda: tf.sin(tf.sin(r.x)), lambda: tf.exp(tf.tanh(r.x)))
+equal_trips = lambda r: captured(r._replace(k=tf.constant(3)))
+branches = lambda r: tf.cond(r.k > r.m, lambda: tf.sin(cell(r.x)), lambda: tf.cos(r.x) * r.x)
+# Both keep values of the same shapes.
+alike = lambda r: tf.cond(r.k > r.m, lambda: tf.sin(tf.sin(r.x)), lambda: tf.exp(tf.tanh(r.x)))
 
 
 def cases(r):
@@ -106,8 +92,7 @@ def predicate_of_the_inner_row(r):
     return loop(r.p, lambda t, s: tf.cond(t < r.q, lambda: cell(s) * s, lambda: tf.sin(s)), r.x)
 
 
-def predicate_in_equal_trips(r):
-    return predicate_of_both(r, 3)
+predicate_in_equal_trips = lambda r: predicate_of_both(r, 3)
 
 
 def cases_in_a_loop(r):
@@ -122,7 +107,7 @@ def in_each_other(r):
     """The outer branches keep what the inner ones have kept."""
 
     def body(t, s):
-        other = lambda: tf.cond(t < r.p, lambda: s * s, lambda: tf.exp(tf.sin(s)))  # noqa: E731
+        other = lambda: tf.cond(t < r.p, lambda: s * s, lambda: tf.exp(tf.sin(s)))
         return tf.cond(s[0] > 0.1, lambda: cell(s) * s, other)
 
     return loop(r.k, body, r.x)
@@ -166,7 +151,7 @@ def equal_trips_inside(r):
 
 def loops_of_an_array(r):
     array = array_of(r.steps)
-    inner = lambda t: lambda u, z: cell(z) + array.read(t) * array.read(u)  # noqa: E731
+    inner = lambda t: lambda u, z: cell(z) + array.read(t) * array.read(u)
     return loop(r.k, lambda t, s: loop(r.q, inner(t), s), r.x)
 
 
@@ -183,15 +168,12 @@ BRANCHES = [
     loop_in_a_loop, equal_trips_inside, predicate_of_the_inner_row, predicate_in_equal_trips,
     cases_in_a_loop, written_to_an_array, loops_of_an_array, three_loops,
 ]  # fmt: skip
-
-
-def gradients(model):
-    return gradients_in_body(lambda *args: model(Row(*args)), by=(2, 3), also=(W,))
+gradients = lambda model: gradients_in_body(lambda *args: model(Row(*args)), by=(2, 3), also=(W,))
 
 
 def second_gradients(model):
     def one(*args):
-        total = lambda: tf.reduce_sum(tf.cos(gradients(model)(*args)[0]))  # noqa: E731
+        total = lambda: tf.reduce_sum(tf.cos(gradients(model)(*args)[0]))
         return gradient_of(total, [args[2], args[3], W], unconnected_gradients="zero")
 
     return one
@@ -213,62 +195,41 @@ def one_by_one(one, *args):
     return by_row(one, *pairs, p[:, None] + 0 * k, q[None] + 0 * k, maps=2)
 
 
-def few(n, k):
-    return (*(a[:n, :k] for a in PAIRS), P[:n], Q[:k])
+few = lambda n, k: (*(a[:n, :k] for a in PAIRS), P[:n], Q[:k])
 
 
 def check(one, args=ARGS, *, eagerly=False, **options):
-    run = lambda *args: in_two_maps(one, *args, **options)  # noqa: E731
+    run = lambda *args: in_two_maps(one, *args, **options)
     run = run if eagerly else tf.function(run, autograph=False)
     assert_close(run(*args), one_by_one(one, *args))
 
 
-@pytest.mark.parametrize("model", [*LOOPS, *BRANCHES])
-def test_gradients(model):
-    check(gradients(model), eagerly=model in LOOPS)
-
-
-@pytest.mark.parametrize("strategy", ["compact", "mask"])
-@pytest.mark.parametrize("model", LOOPS)
-def test_strategies(model, strategy):
-    check(gradients(model), eagerly=True, while_strategy=strategy)
-
-
-@pytest.mark.parametrize("model", [loop_in_a_loop, captured, of_an_array, equal_trips])
-def test_second_gradients(model):
-    check(second_gradients(model))
-
-
-def sines(nest):
-    return tf.add_n([tf.reduce_sum(tf.sin(g)) for g in nest])
+sines = lambda nest: tf.add_n([tf.reduce_sum(tf.sin(g)) for g in nest])
 
 
 def differentiated(rows):
     """The gradient of a sum over what ``rows`` makes, by a tape of the outer body."""
 
     def one(k, m, x, steps):
-        total = lambda: sines(rows(k, m, x, steps))  # noqa: E731
+        total = lambda: sines(rows(k, m, x, steps))
         return gradient_of(total, [x, steps, W], unconnected_gradients="zero")
 
     return one
 
 
-@pytest.mark.parametrize("model", [captured, equal_trips])
-def test_differentiated_in_the_outer_body(model):
+def differentiated_in_the_outer_body(model):
     one = gradients(model)
     expected = by_row(differentiated(lambda *rows: by_row(one, *rows)), *PAIRS)
     found = mapped(differentiated(lambda *rows: mapped(one, *rows)), *PAIRS)
     assert_close(found, expected)
 
 
-def test_differentiated_in_the_outer_body_with_an_array_is_refused():
-    one = gradients(of_an_array)
-    with pytest.raises(tf_pfor.NotVectorizableError, match="axes that differ are not indexed"):
-        mapped(differentiated(lambda *rows: mapped(one, *rows)), *PAIRS)
+def refused_in_the_outer_body(model):
+    one = differentiated(lambda *rows: mapped(gradients(model), *rows))
+    refuse(one, *PAIRS, match="axes that differ are not indexed")
 
 
-@pytest.mark.parametrize("model", [captured, to_an_array])
-def test_differentiated_outside(model):
+def differentiated_outside(model):
     """A tape around both maps."""
 
     def total(rows):
@@ -280,29 +241,57 @@ def test_differentiated_outside(model):
     assert_close(found, expected)
 
 
-def test_three_maps():
-    compare(gradients(captured), *[tf.stack([a, a[::-1]]) for a in PAIRS], maps=3)
-
-
-FEW = [(captured, 1, 3), (captured, 3, 1), (captured, 1, 1), (branches, 4, 1)]
-FEW += [
-    (f, *n) for f in (in_each_other, loop_in_a_branch, loop_in_a_loop) for n in [(1, 3), (4, 1)]
-]
-
-
-@pytest.mark.parametrize(("model", "n", "k"), FEW)
-def test_few_rows(model, n, k):
+def few_rows(model, n, k):
     last = slice(-n, None)
     args = (*(a[last, :k] for a in PAIRS), P[last], Q[:k])
     check(gradients(model), args if model is captured else few(n, k), eagerly=model is captured)
 
 
-@pytest.mark.parametrize(
-    ("model", "n", "k"), [(captured, 0, 3), (captured, 3, 0), (captured, 0, 0), (branches, 4, 0)]
-)
-def test_no_rows(model, n, k):
+def no_rows(model, n, k):
     found = in_two_maps(gradients(model), *few(n, k))
     assert [g.shape for g in found] == [(n, k, 3), (n, k, 5, 3), (n, k, 3, 3)]
+
+
+def eager(model, args=ARGS, **options):
+    check(gradients(model), args, eagerly=True, **options)
+
+
+NESTED = [in_each_other, loop_in_a_branch, loop_in_a_loop]
+test_table_of_gradients = table({
+    "gradients-of loops": (eager, LOOPS),
+    "gradients-of branches": (lambda model: check(gradients(model)), BRANCHES),
+    "strategies": (
+        lambda model, strategy: eager(model, while_strategy=strategy), LOOPS, ["compact", "mask"]
+    ),
+    "second": (
+        lambda model: check(second_gradients(model)),
+        [loop_in_a_loop, captured, of_an_array, equal_trips],
+    ),
+    "in the outer body": (differentiated_in_the_outer_body, [captured, equal_trips]),
+    "in the outer body, refused": (refused_in_the_outer_body, [of_an_array]),
+    "outside": (differentiated_outside, [captured, to_an_array]),
+    "in three maps": (
+        lambda model: compare(gradients(model), *[tf.stack([a, a[::-1]]) for a in PAIRS], maps=3),
+        [captured],
+    ),
+    "few rows-of one outer row": (few_rows, [captured], [1], [1, 3]),
+    "few rows-of three outer rows": (few_rows, [captured], [3], [1]),
+    "few rows-of one outer row of branches": (few_rows, NESTED, [1], [3]),
+    "few rows-of one inner row": (few_rows, [branches, *NESTED], [4], [1]),
+    "no rows-outside": (no_rows, [captured], [0], [0, 3]),
+    "no rows-inside": (no_rows, [captured], [3], [0]),
+    "no rows-inside, of branches": (no_rows, [branches], [4], [0]),
+    # XLA's lists have room for as many items in all rows.
+    "compiled": (
+        lambda most: compare(
+            gradients(lambda r: captured(r, maximum_iterations=most)), *PAIRS, maps=2,
+            function={"jit_compile": True},
+        ),
+        [5],
+    ),
+    "one branch for all rows-the second": (lambda: eager(branches, (K * 0, *ARGS[1:])),),
+    "one branch for all rows-the first": (lambda: eager(branches, (K + 9, *ARGS[1:])),),
+})  # fmt: skip
 
 
 @pytest.mark.parametrize("model", [captured, in_each_other, loop_in_a_loop])
@@ -319,12 +308,6 @@ def test_unknown_number_of_rows(model):
             assert_close(found, one_by_one(one, *args))
 
 
-def test_jit_compile():
-    """XLA's lists have room for as many items in all rows."""
-    one = gradients(lambda r: captured(r, maximum_iterations=5))
-    compare(one, *PAIRS, maps=2, function={"jit_compile": True})
-
-
 def test_what_is_kept_without_a_static_shape():
     shapes = tf.TensorShape([]), tf.TensorShape([None])
 
@@ -339,25 +322,16 @@ def test_what_is_kept_without_a_static_shape():
         check(gradients(model), few(2, 2), inner=options, **options)
 
 
-def test_one_branch_for_all_rows():
-    for k in (K * 0, K + 9):
-        check(gradients(branches), (k, *ARGS[1:]), eagerly=True)
-
-
 V = tf.constant(RNG.normal(size=[4, 4]))
 SIGNS = tf.constant([1.0, -1.0, 2.0, -3.0], tf.float64)
-
-
-def by_outer_row(sign, v, e):
-    return tf.cond(sign > 0, lambda: v * e, lambda: v[:2] * e)
+by_outer_row = lambda sign, v, e: tf.cond(sign > 0, lambda: v * e, lambda: v[:2] * e)
 
 
 def by_outer_number(k, v, e):
     return tf.switch_case(k % 3, [lambda: v * e, lambda: v[1:], lambda: tf.concat([v, v], 0)])
 
 
-@pytest.mark.parametrize("one", [by_outer_row, by_outer_number])
-@pytest.mark.parametrize("is_summed", [True, False])
+@grid(is_summed=[True, False], one=[by_outer_row, by_outer_number])
 def test_shapes_of_branches_that_the_outer_row_chooses(one, is_summed):
     which, rows = (SIGNS if one is by_outer_row else K[:, 1]), X[:, 0]
 
@@ -365,9 +339,7 @@ def test_shapes_of_branches_that_the_outer_row_chooses(one, is_summed):
         result = inner(lambda e: one(which, v, e), m)
         return tf.reduce_sum(tf.sin(result)) if is_summed else result
 
-    def stacked(fn, rows):
-        return tf.stack([fn(e) for e in rows])
-
+    stacked = lambda fn, rows: tf.stack([fn(e) for e in rows])
     found = mapped(lambda *r: row(mapped, *r), which, V, rows)
     wanted = [row(stacked, *r) for r in zip(which, V, rows)]
     for got, want in zip(found, wanted):
@@ -377,17 +349,15 @@ def test_shapes_of_branches_that_the_outer_row_chooses(one, is_summed):
     def of_maps():
         return tf.reduce_sum(mapped(lambda *r: tf.reduce_sum(row(mapped, *r)), which, V, rows))
 
-    def of_rows():
-        return tf.add_n([tf.reduce_sum(row(stacked, *r)) for r in zip(which, V, rows)])
-
+    of_rows = lambda: tf.add_n([tf.reduce_sum(row(stacked, *r)) for r in zip(which, V, rows)])
     found, expected = (tf.convert_to_tensor(gradient_of(f, V)) for f in (of_maps, of_rows))
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_vmap():
     def one(k, x, w):
-        step = lambda t, s: tf.tanh(tf.linalg.matvec(w, s) + x)  # noqa: E731
-        loss = lambda: tf.reduce_sum(loop(k, step, x) ** 2)  # noqa: E731
+        step = lambda t, s: tf.tanh(tf.linalg.matvec(w, s) + x)
+        loss = lambda: tf.reduce_sum(loop(k, step, x) ** 2)
         return gradient_of(loss, [x, w], unconnected_gradients="zero")
 
     found = tf_pfor.vmap(tf_pfor.vmap(one, in_axes=(0, 0, None)), in_axes=(0, 0, None))(

@@ -40,22 +40,12 @@ def for_alone(x, k):
 
 def slope(body):
     body = tf.function(body)
-
-    def gradient(x, k):
-        return gradient_of(lambda: body(x, k), x)
-
+    gradient = lambda x, k: gradient_of(lambda: body(x, k), x)
     return gradient
 
 
-def differentiated(run, *args):
-    return gradient_of(lambda: tf.reduce_sum(run(*args) ** 2), args[0])
-
-
-CASES = {
-    "elif, then for": elif_then_for,
-    "for in if": for_in_if,
-    "slope of for": slope(for_alone),
-}
+differentiated = lambda run, *args: gradient_of(lambda: tf.reduce_sum(run(*args) ** 2), args[0])
+CASES = {"elif, then for": elif_then_for, "for in if": for_in_if, "slope of for": slope(for_alone)}
 
 
 @pytest.mark.parametrize("name", CASES)

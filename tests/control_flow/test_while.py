@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import case
 from tests.comparisons import (
     assert_close,
     check,
@@ -16,19 +17,12 @@ from tests.comparisons import (
     vectorized,
 )
 
-
-def _x(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
+_x = lambda *shape, seed=0: np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 X = _x(5, 3)
 LEN = np.array([2, 0, 4, 1, 4], np.int32)
 W = tf.constant(_x(3, 3) * 0.5)
 both = pytest.mark.parametrize("strategy", ["compact", "mask"])
-
-
-def _cell(s):
-    return tf.tanh(tf.linalg.matvec(W, s) + s * 0.1)
+_cell = lambda s: tf.tanh(tf.linalg.matvec(W, s) + s * 0.1)
 
 
 def _smooth(k, x):
@@ -36,18 +30,13 @@ def _smooth(k, x):
     return s
 
 
+def three_trips(x):
+    return tf.while_loop(lambda t, s: t < 3, lambda t, s: (t + 1, _cell(s)), (0, x))
+
+
 def test_invariant_predicate():
-    def f(x):
-        t, s = tf.while_loop(lambda t, s: t < 3, lambda t, s: (t + 1, _cell(s)), (0, x))
-        return t, s
-
-    check(f, X)
-    assert "while: one trip count for all rows, 1 uniform, 1 row-varying" in notes(f, X)
-
-
-@both
-def test_trip_count_for_each_row(strategy):
-    check(_smooth, LEN, X, while_strategy=strategy, xla=strategy == "mask")
+    check(three_trips, X)
+    assert "while: one trip count for all rows, 1 uniform, 1 row-varying" in notes(three_trips, X)
 
 
 def test_automatic_choice():
@@ -55,7 +44,7 @@ def test_automatic_choice():
     wide = tf.constant(_x(256, 256))
 
     def f(k, x):
-        body = lambda t, s: (t + 1, tf.tanh(tf.linalg.matvec(wide, s)))  # noqa: E731
+        body = lambda t, s: (t + 1, tf.tanh(tf.linalg.matvec(wide, s)))
         return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
 
     found = notes(f, np.zeros(128, np.int32), _x(128, 256))
@@ -79,48 +68,31 @@ def test_padding_is_nan(strategy):
     w = tf.constant(_x(2, 2))
 
     def f(k, x):
-        body = lambda t, s: (t + 1, tf.tanh(tf.linalg.matvec(w, s) + x[t]))  # noqa: E731
+        body = lambda t, s: (t + 1, tf.tanh(tf.linalg.matvec(w, s) + x[t]))
         return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
 
     check(f, LEN, x, while_strategy=strategy, xla=strategy == "mask")
 
 
 def test_gradient_under_jit_compile():
-    def f(k, x):
-        return tf.while_loop(
-            lambda t, s: t < k, lambda t, s: (t + 1, _cell(s)), (0, x), maximum_iterations=5
-        )[1]
-
-    def grad(run, jit):
-        @tf.function(jit_compile=jit)
-        def go(k, x):
-            return gradient_of(lambda: tf.reduce_sum(run((k, x))[0] ** 2), x)
-
-        return go(tf.constant(LEN), tf.constant(X)).numpy()
-
-    found = grad(lambda a: vectorized(f, a), True)
-    np.testing.assert_allclose(found, grad(lambda a: looped(f, a, 5), False), 1e-5, 1e-5)
+    step = lambda t, s: (t + 1, _cell(s))
+    f = lambda k, x: tf.while_loop(lambda t, s: t < k, step, (0, x), maximum_iterations=5)[1]
+    slope = lambda run: lambda k, x: gradient_of(lambda: tf.reduce_sum(run(k, x)[0] ** 2), x)
+    args = tf.constant(LEN), tf.constant(X)
+    found = tf.function(slope(lambda *a: vectorized(f, a)), jit_compile=True)(*args)
+    expected = tf.function(slope(lambda *a: looped(f, a, 5)))(*args)
+    np.testing.assert_allclose(found, expected, 1e-5, 1e-5)
 
 
-def test_pfor_in_while_in_pfor():
-    import tf_pfor
-
-    def f(k, x):
-        def body(t, s):
-            return t + 1, tf_pfor.vectorized_map(lambda v: tf.tanh(v + s[0]), s)
-
-        return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
-
-    check(f, LEN, X)
+@case(check, LEN, X)
+def test_pfor_in_while_in_pfor(k, x):
+    body = lambda t, s: (t + 1, tf_pfor.vectorized_map(lambda v: tf.tanh(v + s[0]), s))
+    return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
 
 
-def test_while_in_pfor_in_pfor():
-    import tf_pfor
-
-    def f(k, x):
-        return tf_pfor.vectorized_map(lambda a: _smooth(a[0] + k, a[1]), (tf.range(2), x))
-
-    check(f, LEN, _x(5, 2, 3))
+@case(check, LEN, _x(5, 2, 3))
+def test_while_in_pfor_in_pfor(k, x):
+    return tf_pfor.vectorized_map(lambda a: _smooth(a[0] + k, a[1]), (tf.range(2), x))
 
 
 def _grown(k, x, per_row=True):
@@ -157,26 +129,12 @@ def test_growing_shape_in_two_maps():
         np.testing.assert_allclose(got, _grown(tf.constant(k), x))
 
 
-def test_second_gradient_of_a_relaxed_shape_that_stays():
-    def f(k, x):
-        return tf.while_loop(
-            lambda t, z: t < k,
-            lambda t, z: (t + 1, tf.sin(z + x)),
-            (0, tf.zeros([2, 3])),
-            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 3])),
-        )[1]
-
-    check(lambda k, x: gradient_of(lambda: tf.reduce_sum(f(k, x) ** 2), x), LEN, X, xla=False)
-
-
-@both
-def test_second_gradient(strategy):
-    check(_smooth, LEN, X, while_strategy=strategy, xla=False, second=True)
-
-
-@both
-def test_unknown_n(strategy):
-    check(_smooth, LEN, X, while_strategy=strategy, xla=False, unknown=True)
+@case(check, LEN, X, xla=False)
+def test_second_gradient_of_a_relaxed_shape_that_stays(k, x):
+    shapes = tf.TensorShape([]), tf.TensorShape([None, 3])
+    step, start = lambda t, z: (t + 1, tf.sin(z + x)), (0, tf.zeros([2, 3]))
+    run = lambda: tf.while_loop(lambda t, z: t < k, step, start, shape_invariants=shapes)[1]
+    return gradient_of(lambda: tf.reduce_sum(run() ** 2), x)
 
 
 def test_the_strategy_is_an_option():
@@ -198,13 +156,9 @@ def test_the_strategy_is_an_option():
 
 
 def test_compact_where_the_shapes_must_be_static():
-    def f(row):
-        k, x = row
-        return tf.while_loop(lambda t, _: t < k, lambda t, s: (t + 1, s + 1.0), (0, x))[1]
-
-    run = tf_pfor.vmap(
-        lambda k, x: f((k, x)), while_strategy="compact", fallback="error", jit_compile=True
-    )
+    step = lambda t, s: (t + 1, s + 1.0)
+    one = lambda k, x: tf.while_loop(lambda t, _: t < k, step, (0, x))[1]
+    run = tf_pfor.vmap(one, while_strategy="compact", fallback="error", jit_compile=True)
     with pytest.raises(tf_pfor.NotVectorizableError, match="'compact', and under jit_compile"):
         run(tf.constant(LEN), tf.constant(X))
 
@@ -213,9 +167,7 @@ def test_compact_where_the_shapes_must_be_static():
 def test_a_row_that_ends_by_overflow(strategy):
     """Its last value is infinite; what it would compute from that must not reach a gradient."""
     w = tf.Variable(3e19)
-
-    def f(row):
-        return tf.while_loop(lambda s: tf.math.is_finite(s), lambda s: (s * w,), (row,))[0]
+    f = lambda row: tf.while_loop(lambda s: tf.math.is_finite(s), lambda s: (s * w,), (row,))[0]
 
     def value_and_gradients(run, x):
         with tf.GradientTape() as tape:
@@ -229,21 +181,17 @@ def test_a_row_that_ends_by_overflow(strategy):
     assert_close(found, expected, rtol=1e-7, atol=0)
 
 
-def test_gradient_of_a_start_that_is_read_elsewhere():
+@case(check, np.random.default_rng(0).normal(size=(5, 2)), while_strategy="compact", xla=False)
+def test_gradient_of_a_start_that_is_read_elsewhere(start):
     """Grappler adds both, and took the rows in a trip for all rows."""
+    slope = lambda y: tf.stack([y[1], y[0] * y[1]])
 
-    def slope(y):
-        return tf.stack([y[1], y[0] * y[1]])
+    def body(t, y, last):
+        k = slope(y + 0.1 * y)
+        new, then = y + 0.1 * k, tf.sin(y + 0 * k + 0.1 * k)
+        return tf.cond(tf.norm(then) <= 1, lambda: (t + 2, new, then), lambda: (t + 1, y, last))
 
-    def f(start):
-        def body(t, y, last):
-            k = slope(y + 0.1 * y)
-            new, then = y + 0.1 * k, tf.sin(y + 0 * k + 0.1 * k)
-            return tf.cond(tf.norm(then) <= 1, lambda: (t + 2, new, then), lambda: (t + 1, y, last))
-
-        return tf.while_loop(lambda t, *_: t < 20, body, (0, start, slope(start)))[1:]
-
-    check(f, np.random.default_rng(0).normal(size=(5, 2)), while_strategy="compact", xla=False)
+    return tf.while_loop(lambda t, *_: t < 20, body, (0, start, slope(start)))[1:]
 
 
 def test_optionals_that_loops_change_are_looped():
@@ -260,7 +208,7 @@ def test_optionals_that_loops_change_are_looped():
         return tf.while_loop(lambda i, _: i < 3, body, start)[1].get_value()
 
     for first in (lambda x: x[0], lambda x: tf.constant(0.0, x.dtype)):
-        one = lambda x, first=first: largest(x, first(x))  # noqa: E731
+        one = lambda x, first=first: largest(x, first(x))
         with pytest.warns(tf_pfor.FallbackWarning, match="changes an optional"):
             found = tf_pfor.vectorized_map(one, x)
         np.testing.assert_allclose(found, [one(row) for row in x])
@@ -269,16 +217,18 @@ def test_optionals_that_loops_change_are_looped():
 
 
 # Loops with both strategies, and loops that have none to choose: values, gradients and XLA.
-STRATEGIES, ONCE = {}, {}
+STRATEGIES = {
+    "trip count for each row": (_smooth, [LEN, X], {}),
+    "second gradient": (_smooth, [LEN, X], {"xla": False, "second": True}),
+    "unknown n": (_smooth, [LEN, X], {"xla": False, "unknown": True}),
+}
+ONCE = {}
 
 
 @row_of(ONCE, X)
 def layouts_reach_a_fixpoint(x):
     """a is stacked only because of b, which is stacked only because of c."""
-
-    def body(t, a, b, c):
-        return t + 1, b, c, x * 2.0
-
+    body = lambda t, a, b, c: (t + 1, b, c, x * 2.0)
     zero = tf.zeros([3])
     return tf.while_loop(lambda t, *_: t < 3, body, (0, zero, zero, zero))[1:]
 
@@ -286,42 +236,32 @@ def layouts_reach_a_fixpoint(x):
 @row_of(STRATEGIES, X)
 def counter_is_read(x):
     """The step counter stays unstacked; what it was when a row left is the row's result."""
-
-    def body(t, s):
-        return t + 1, s * 0.5
-
+    body = lambda t, s: (t + 1, s * 0.5)
     return tf.while_loop(lambda t, s: tf.reduce_sum(tf.abs(s)) > 0.3, body, (0, x))
 
 
 @row_of(STRATEGIES, LEN, _x(5, 4, 2))
 def reads_of_a_captured_tensor(k, x):
-    def body(t, s):
-        return t + 1, tf.tanh(s + x[t])
-
+    body = lambda t, s: (t + 1, tf.tanh(s + x[t]))
     return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
 
 
 @row_of(STRATEGIES, LEN, _x(5, 4, 2))
 def reads_at_an_index_for_each_row(k, x):
-    def body(t, s):
-        return t - 1, tf.tanh(s + x[t] + tf.gather(x, t)[0])
-
+    body = lambda t, s: (t - 1, tf.tanh(s + x[t] + tf.gather(x, t)[0]))
     return tf.while_loop(lambda t, s: t >= 0, body, (k - 1, tf.zeros([2])))[1]
 
 
 @row_of(STRATEGIES, LEN, _x(5, 4, 2), _x(5, 2))
 def whole_captured_tensor(k, x, y):
-    body = lambda t, s: (t + 1, tf.tanh(s + tf.reduce_sum(x, 0) * y))  # noqa: E731
+    body = lambda t, s: (t + 1, tf.tanh(s + tf.reduce_sum(x, 0) * y))
     return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
 
 
 @row_of(STRATEGIES, LEN, X)
 def trap_behind_the_end(k, x):
     """1 / (k - t) is infinite one trip after the last."""
-
-    def body(t, s):
-        return t + 1, s + x / tf.sqrt(tf.cast(k - t, tf.float32))
-
+    body = lambda t, s: (t + 1, s + x / tf.sqrt(tf.cast(k - t, tf.float32)))
     return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
 
 
@@ -366,9 +306,7 @@ def while_in_cond(k, x):
 
 @row_of(STRATEGIES, LEN, X)
 def cond_in_while(k, x):
-    def body(t, s):
-        return t + 1, tf.cond(s[0] > 0.0, lambda: tf.sqrt(s[0]) + s, lambda: _cell(s))
-
+    body = lambda t, s: (t + 1, tf.cond(s[0] > 0.0, lambda: tf.sqrt(s[0]) + s, lambda: _cell(s)))
     return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
 
 

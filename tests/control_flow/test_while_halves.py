@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import case
 from tests.comparisons import check, notes, vectorized
 from tests.devices import of_cpus
 from tf_pfor import _tf
@@ -12,6 +13,7 @@ from tf_pfor.converters.control_flow import while_compact
 X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 LENGTHS = np.array([2, 0, 4, 1, 4], np.int32)
 ONES = tf.ones([3])
+WEIGHTS = tf.Variable(np.eye(3, dtype=np.float32) * 0.5)
 
 
 @pytest.fixture
@@ -29,8 +31,7 @@ def steps(k, x):
 
 
 @pytest.mark.parametrize(
-    "lengths",
-    [[2, 0, 4, 1, 4], [0, 0, 0, 0, 0], [0, 0, 3, 3, 3], [3, 3, 0, 0, 0], [1, 2], [4], []],
+    "lengths", [[2, 0, 4, 1, 4], [0, 0, 0, 0, 0], [0, 0, 3, 3, 3], [3, 3, 0, 0, 0], [1, 2], [4], []]
 )
 @of_cpus
 def test_values(always, lengths):
@@ -40,17 +41,19 @@ def test_values(always, lengths):
     assert any("compact, in two halves" in n for n in found) == (len(k) > 1)
 
 
-def test_what_the_body_captures(always):
+@pytest.mark.usefixtures("always")
+@case(
+    check,
+    LENGTHS,
+    np.random.default_rng(1).normal(size=(5, 4, 2)).astype(np.float32),
+    X,
+    while_strategy="compact",
+    xla=False,
+)
+def test_what_the_body_captures(k, x, y):
     """Reads at the counter, at an index for each row, and of everything."""
-
-    def f(k, x, y):
-        def body(t, s):
-            return t + 1, tf.tanh(s + x[t] + tf.gather(x, k - 1 - t) + tf.reduce_sum(y))
-
-        return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
-
-    x = np.random.default_rng(1).normal(size=(5, 4, 2)).astype(np.float32)
-    check(f, LENGTHS, x, X, while_strategy="compact", xla=False)
+    body = lambda t, s: (t + 1, tf.tanh(s + x[t] + tf.gather(x, k - 1 - t) + tf.reduce_sum(y)))
+    return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
 
 
 def test_one_loop_where_the_work_is_not_known(always):
@@ -70,9 +73,7 @@ def _loops(fn, *args):
 def test_one_loop_where_gradients_are_recorded(monkeypatch):
     """Two loops would each add up gradients of the weights."""
     monkeypatch.setattr(while_compact, "_LARGE", 0)
-
-    def mapped(k, x):
-        return vectorized(steps, (k, x), while_strategy="compact")
+    mapped = lambda k, x: vectorized(steps, (k, x), while_strategy="compact")
 
     def recorded(k, x):
         with tf.GradientTape():
@@ -97,14 +98,11 @@ def test_one_loop_where_there_is_an_effect_or_little_to_do(monkeypatch):
     assert not any("halves" in n for n in notes(f, LENGTHS, X))
 
 
-def test_a_variable_that_is_only_read(always):
-    weights = tf.Variable(np.eye(3, dtype=np.float32) * 0.5)
-
-    def f(k, x):
-        body = lambda t, s: (t + 1, tf.tanh(tf.linalg.matvec(weights, s)))  # noqa: E731
-        return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
-
-    check(f, LENGTHS, X, while_strategy="compact", xla=False)
+@pytest.mark.usefixtures("always")
+@case(check, LENGTHS, X, while_strategy="compact", xla=False)
+def test_a_variable_that_is_only_read(k, x):
+    body = lambda t, s: (t + 1, tf.tanh(tf.linalg.matvec(WEIGHTS, s)))
+    return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
 
 
 def test_one_loop_where_trips_push_the_same_tensor(always):
@@ -120,9 +118,7 @@ def test_one_loop_where_trips_push_the_same_tensor(always):
             (0, empty),
         )[1]
 
-    def length(k, x):
-        return tf.raw_ops.TensorListLength(input_handle=pushed(k, x))
-
+    length = lambda k, x: tf.raw_ops.TensorListLength(input_handle=pushed(k, x))
     run = tf.function(
         lambda *rows: vectorized(length, rows, while_strategy="compact"), autograph=False
     )

@@ -5,6 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
+from tests.comparisons import jacobian_of
 
 X = tf.constant([0.3, 0.5, -0.2, 0.7, 1.1], tf.float64)
 A = np.sin(np.arange(25.0)).reshape(5, 5)
@@ -16,14 +18,11 @@ def close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
-def compiled(fn, jit):
-    return tf.function(fn, jit_compile=jit, autograph=False)
+compiled = lambda fn, jit: tf.function(fn, jit_compile=jit, autograph=False)
 
 
 def loop(x):
-    def body(t, h):
-        return t + 1, tf.tanh(tf.linalg.matvec(tf.constant(A), h) + x)
-
+    body = lambda t, h: (t + 1, tf.tanh(tf.linalg.matvec(tf.constant(A), h) + x))
     return tf.while_loop(lambda t, h: t < 3, body, (0, x), maximum_iterations=3)[1]
 
 
@@ -44,8 +43,7 @@ def test_the_reference_agrees_with_finite_differences():
 
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")  # a list whose length is not known
 @of_jit
-@pytest.mark.parametrize("chunk", [1, 2, 3])
-@pytest.mark.parametrize("form", FORMS)
+@grid(form=FORMS, chunk=[1, 2, 3])
 def test_second_derivatives_of_a_loop(form, chunk, jit):
     """Blocks read lists of the loop from outside: XLA must be told how many items they hold."""
     close(compiled(form(loop, chunk_size=chunk), jit)(X), form(unrolled)(X))
@@ -58,10 +56,7 @@ def test_lists_that_are_read_in_a_loop_hold_what_they_held(jit):
     def columns(x):
         jacobian = tf_pfor.jacrev(loop)(x)
         total = tf.reduce_sum(jacobian**2)
-
-        def some(ids):
-            return tf_pfor.vectorized_map(lambda i: tf.gradients(total * x[i], x)[0], ids)
-
+        some = lambda ids: tf_pfor.vectorized_map(lambda i: tf.gradients(total * x[i], x)[0], ids)
         return tf.map_fn(some, tf.constant([[0, 1], [2, 3]]), fn_output_signature=tf.float64)
 
     def expected(x):
@@ -72,18 +67,9 @@ def test_lists_that_are_read_in_a_loop_hold_what_they_held(jit):
     close(compiled(columns, jit)(X), compiled(expected, False)(X))
 
 
-def f(x):
-    return tf.sin(x) * tf.reduce_sum(x**2)
-
-
-def blocks_in(outer, inner, chunk):
-    return outer(inner(f, chunk_size=chunk))
-
-
-def product(fn, **_):
-    return lambda x: tf_pfor.hvp(lambda x: tf.reduce_sum(fn(x) ** 2))(x, X)
-
-
+f = lambda x: tf.sin(x) * tf.reduce_sum(x**2)
+blocks_in = lambda outer, inner, chunk: outer(inner(f, chunk_size=chunk))
+product = lambda fn, **_: lambda x: tf_pfor.hvp(lambda x: tf.reduce_sum(fn(x) ** 2))(x, X)
 PAIRS = [
     (tf_pfor.jacfwd, tf_pfor.jacrev),
     (tf_pfor.jacrev, tf_pfor.jacfwd),
@@ -111,10 +97,7 @@ def test_higher_derivatives_of_blocks(outer, inner, jit):
 
 def of_tape(fn, chunk_size):
     def jacobian(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = fn(x)
-        return tf_pfor.tape_jacobian(tape, y, x, parallel_iterations=chunk_size)
+        return jacobian_of(lambda: fn(x), x, parallel_iterations=chunk_size)
 
     return jacobian
 
@@ -128,7 +111,5 @@ def test_blocks_in_blocks_under_jit_compile(form, second):
 
 
 def test_three_tapes_in_blocks_under_jit_compile():
-    def third(chunk):
-        return of_tape(of_tape(of_tape(f, chunk), chunk), chunk)
-
+    third = lambda chunk: of_tape(of_tape(of_tape(f, chunk), chunk), chunk)
     close(compiled(third(2), True)(X), tf_pfor.jacrev(tf_pfor.hessian(f))(X))

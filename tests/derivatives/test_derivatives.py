@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import close
+from tests.cases import grid
+from tests.comparisons import close, gradient_of, pairwise
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.derivatives import functional, jacobians, per_example
 
@@ -33,13 +34,9 @@ _X = tf.constant([0.3, -0.7, 1.1], tf.float64)
 # -- of graph tensors ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", [None, 1, 3, 4, 9])
-@pytest.mark.parametrize("use_pfor", [True, False])
+@grid(use_pfor=[True, False], block=[None, 1, 3, 4, 9])
 def test_jacobian(block, use_pfor):
-    @tf.function
-    def f(x):
-        return jacobians.jacobian(_mlp(x), x, use_pfor, block)
-
+    f = tf.function(lambda x: jacobians.jacobian(_mlp(x), x, use_pfor, block))
     close(f(_X), _numerical(_mlp, _X))
 
 
@@ -55,10 +52,9 @@ def test_jacobian_of_nests_and_unconnected():
 
 
 def test_jacobian_of_a_scalar_and_of_nothing():
-    @tf.function
-    def f(x):
-        return jacobians.jacobian(tf.reduce_sum(x**2), x), jacobians.jacobian(x[:0], x)
-
+    f = tf.function(
+        lambda x: (jacobians.jacobian(tf.reduce_sum(x**2), x), jacobians.jacobian(x[:0], x))
+    )
     scalar, empty = f(tf.constant([1.0, 2.0]))
     close(scalar, [2, 4])
     assert empty.shape == [0, 2]
@@ -89,10 +85,7 @@ def test_batch_jacobian():
 
 
 def test_jacobian_of_jacobian():
-    @tf.function
-    def f(x):
-        return jacobians.jacobian(jacobians.jacobian(_mlp(x), x), x)
-
+    f = tf.function(lambda x: jacobians.jacobian(jacobians.jacobian(_mlp(x), x), x))
     close(f(_X), functional.hessian(_mlp)(_X))
 
 
@@ -143,17 +136,14 @@ def test_tape_batch_jacobian_agrees_with_tensorflow():
 # -- of functions ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("jac", [functional.jacrev, functional.jacfwd])
-@pytest.mark.parametrize("chunk", [None, 2])
+@grid(chunk=[None, 2], jac=[functional.jacrev, functional.jacfwd])
 def test_functional_jacobian(jac, chunk):
     close(jac(_mlp, chunk_size=chunk)(_X), _numerical(_mlp, _X))
 
 
 @pytest.mark.parametrize("jac", [functional.jacrev, functional.jacfwd])
 def test_functional_nests(jac):
-    def f(x, y):
-        return {"product": x["a"] * y, "x": x["b"]}, tf.constant(7)
-
+    f = lambda x, y: ({"product": x["a"] * y, "x": x["b"]}, tf.constant(7))
     x = {"a": tf.constant([1.0, 2.0]), "b": tf.constant(3.0)}
     found, aux = jac(f, argnums=(0, 1), has_aux=True)(x, tf.constant(5.0))
     assert int(aux) == 7
@@ -164,9 +154,7 @@ def test_functional_nests(jac):
 
 
 def test_hessian_hvp_diagonal_laplacian():
-    def f(x):
-        return tf.reduce_sum(_mlp(x) ** 2)
-
+    f = lambda x: tf.reduce_sum(_mlp(x) ** 2)
     expected = functional.hessian(f)(_X)
     close(expected, _numerical(lambda x: functional.jacrev(f)(x), _X), rtol=1e-4)
     v = tf.constant([1.0, 2.0, -1.0], tf.float64)
@@ -205,9 +193,7 @@ def _model():
 def _reference(loss, variables, x, y):
     rows = []
     for a, b in zip(x, y):
-        with tf.GradientTape() as tape:
-            value = loss(a, b)
-        rows.append(tape.gradient(value, variables))
+        rows.append(gradient_of(lambda a=a, b=b: loss(a, b), variables))
     return [tf.stack(c) for c in zip(*rows)]
 
 
@@ -215,15 +201,11 @@ def _reference(loss, variables, x, y):
 def test_per_example(chunk):
     model = _model()
     x, y = tf.random.normal([5, 3]), tf.random.normal([5, 1])
-
-    def loss(a, b):
-        return tf.reduce_sum((model(a[None])[0] - b) ** 2)
-
+    loss = lambda a, b: tf.reduce_sum((model(a[None])[0] - b) ** 2)
     variables = model.trainable_variables
     expected = _reference(loss, variables, x, y)
     grads, losses = per_example.per_example_gradients(loss, variables, x, y, chunk_size=chunk)
-    for g, e in zip(grads, expected):
-        close(g, e, atol=1e-5)
+    pairwise(close, grads, expected, atol=1e-5)
     close(losses, [loss(a, b) for a, b in zip(x, y)])
     norms = tf.sqrt(tf.add_n([tf.reduce_sum(tf.reshape(e, [5, -1]) ** 2, 1) for e in expected]))
     close(per_example.gradient_norms(loss, variables, x, y, chunk_size=chunk), norms)
@@ -236,18 +218,14 @@ def test_per_example(chunk):
     close(again, losses)
 
 
-@pytest.mark.parametrize("jit", [False, True])
-@pytest.mark.parametrize("is_known", [False, True])
+@grid(is_known=[False, True], jit=[False, True])
 def test_blocks_of_images(is_known, jit):
     """Unknown batch sizes, also those that the blocks divide, and none; XLA's static shapes."""
     model = tf.keras.Sequential(
         [tf.keras.layers.Conv2D(3, 3), tf.keras.layers.ReLU(), tf.keras.layers.Conv2D(2, 3)]
     )
     model.build([None, 6, 6, 1])
-
-    def loss(image):
-        return tf.reduce_sum(model(image[None]) ** 2)
-
+    loss = lambda image: tf.reduce_sum(model(image[None]) ** 2)
     spec = tf.TensorSpec([None, 6, 6, 1])
 
     def both(x):
@@ -294,79 +272,44 @@ def test_per_example_aux_and_unused_variables():
 # -- bad input -------------------------------------------------------------------------------------
 
 
-def _in_graph(fn):
-    return lambda: tf.function(fn, autograph=False)()
+_in_graph = lambda fn: lambda: tf.function(fn, autograph=False)()
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "text"),
-    [
-        (lambda: jacobians.jacobian(tf.ones([2]), tf.ones([2])), ArgumentTypeError, "tape_jac"),
-        (
-            _in_graph(lambda: jacobians.batch_jacobian(tf.zeros([]), tf.zeros([2]))),
-            ArgumentError,
-            "output of a batch jacobian is a scalar",
+@pytest.mark.parametrize(("make", "error", "text"), [
+    (lambda: jacobians.jacobian(tf.ones([2]), tf.ones([2])), ArgumentTypeError, "tape_jac"),
+    (_in_graph(lambda: jacobians.batch_jacobian(tf.zeros([]), tf.zeros([2]))), ArgumentError,
+        "output of a batch jacobian is a scalar"),
+    (_in_graph(lambda: jacobians.batch_jacobian(tf.zeros([3]), tf.zeros([2]))), ArgumentError,
+        "same number of rows"),
+    (lambda: functional.jacrev(tf.abs, argnums=2)(tf.ones([2])), ArgumentError, "argument 2"),
+    (lambda: functional.jacrev(3), ArgumentError, "expected a function"),
+    (lambda: functional.jacrev(tf.abs, "x"), ArgumentError, "argnums must be an int"),
+    (lambda: functional.jacrev(tf.add, (0, -2))(tf.ones([2]), tf.ones([2])), ArgumentError,
+        "an argument twice"),
+    (lambda: functional.jacfwd(tf.square)(tf.constant([1, 2])), ArgumentError, "int32"),
+    (lambda: functional.jacrev(tf.argmax)(tf.ones([2])), ArgumentError, "int64"),
+    (lambda: functional.jacrev(lambda x: None)(tf.ones([2])), ArgumentError, "found None"),
+    (lambda: functional.hvp(tf.norm)(tf.ones([2]), tf.ones([1])), ArgumentError,
+        "must be like the argument"),
+    (lambda: jacobians.tape_jacobian(tf.GradientTape(), [tf.ones([2])], tf.ones([2])),
+        ArgumentTypeError, "must be one tensor"),
+    (
+        lambda: per_example.per_example_gradients(
+            lambda x: tf.constant(1), tf.Variable(1.0), tf.ones([2])
         ),
-        (
-            _in_graph(lambda: jacobians.batch_jacobian(tf.zeros([3]), tf.zeros([2]))),
-            ArgumentError,
-            "same number of rows",
-        ),
-        (lambda: functional.jacrev(tf.abs, argnums=2)(tf.ones([2])), ArgumentError, "argument 2"),
-        (lambda: functional.jacrev(3), ArgumentError, "expected a function"),
-        (lambda: functional.jacrev(tf.abs, "x"), ArgumentError, "argnums must be an int"),
-        (
-            lambda: functional.jacrev(tf.add, (0, -2))(tf.ones([2]), tf.ones([2])),
-            ArgumentError,
-            "an argument twice",
-        ),
-        (lambda: functional.jacfwd(tf.square)(tf.constant([1, 2])), ArgumentError, "int32"),
-        (lambda: functional.jacrev(tf.argmax)(tf.ones([2])), ArgumentError, "int64"),
-        (lambda: functional.jacrev(lambda x: None)(tf.ones([2])), ArgumentError, "found None"),
-        (
-            lambda: functional.hvp(tf.norm)(tf.ones([2]), tf.ones([1])),
-            ArgumentError,
-            "must be like the argument",
-        ),
-        (
-            lambda: jacobians.tape_jacobian(tf.GradientTape(), [tf.ones([2])], tf.ones([2])),
-            ArgumentTypeError,
-            "must be one tensor",
-        ),
-        (
-            lambda: per_example.per_example_gradients(
-                lambda x: tf.constant(1), tf.Variable(1.0), tf.ones([2])
-            ),
-            ArgumentError,
-            "no gradient",
-        ),
-        (
-            lambda: per_example.clipped_gradient_sum(
-                tf.abs, tf.Variable(1.0), tf.ones([2]), clip_norm=0
-            ),
-            ArgumentError,
-            "clip_norm must be a positive number",
-        ),
-        (
-            lambda: functional.jacrev(tf.abs, has_aux=True)(tf.ones([2])),
-            ArgumentError,
-            "must return (outputs, aux)",
-        ),
-        (lambda: functional.hvp(tf.abs)(tf.ones([2]), tf.ones([2])), ArgumentError, "one scalar"),
-        (
-            lambda: per_example.per_example_gradients(
-                lambda x: x, tf.Variable(1.0), tf.ones([2, 3])
-            ),
-            ArgumentError,
-            "scalar for one example",
-        ),
-        (
-            lambda: per_example.per_example_gradients(lambda x: x, [], tf.ones([2])),
-            ArgumentError,
-            "nothing to differentiate",
-        ),
-    ],
-)
+        ArgumentError,
+        "no gradient",
+    ),
+    (lambda: per_example.clipped_gradient_sum(tf.abs, tf.Variable(1.0), tf.ones([2]), clip_norm=0),
+        ArgumentError, "clip_norm must be a positive number"),
+    (lambda: functional.jacrev(tf.abs, has_aux=True)(tf.ones([2])), ArgumentError,
+        "must return (outputs, aux)"),
+    (lambda: functional.hvp(tf.abs)(tf.ones([2]), tf.ones([2])), ArgumentError, "one scalar"),
+    (lambda: per_example.per_example_gradients(lambda x: x, tf.Variable(1.0), tf.ones([2, 3])),
+        ArgumentError, "scalar for one example"),
+    (lambda: per_example.per_example_gradients(lambda x: x, [], tf.ones([2])), ArgumentError,
+        "nothing to differentiate"),
+])  # fmt: skip
 def test_errors(make, error, text):
     with pytest.raises(error) as caught:
         make()

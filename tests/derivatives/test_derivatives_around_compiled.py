@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of, strict_map
+from tests.cases import table
+from tests.comparisons import gradient_of, mapped, strict_map
 from tf_pfor.core.errors import NotVectorizableError
 
 # As many trips as maximum_iterations, fewer, none, and another number in each row.
@@ -46,28 +47,21 @@ def writes_an_array(k, x):
 
 
 def branches(k, x):
-    def body(i, x):
-        return i + 1, tf.cond(x > 0.0, lambda: x * x * 0.5, lambda: 1.2 * x * x * x)
-
+    body = lambda i, x: (i + 1, tf.cond(x > 0.0, lambda: x * x * 0.5, lambda: 1.2 * x * x * x))
     return tf.while_loop(lambda i, _: i < k, body, (0, x), maximum_iterations=4)[1]
 
 
 def descends(k, x):
-    def body(i, w):
-        return i + 1, w - 0.1 * gradient_of(lambda: (w - x) ** 2 * w, w)
-
+    body = lambda i, w: (i + 1, w - 0.1 * gradient_of(lambda: (w - x) ** 2 * w, w))
     return tf.while_loop(lambda i, _: i < k, body, (0, x * 2.0), maximum_iterations=4)[1]
 
 
 def derived(f):
-    def run(k, x):
-        return gradient_of(lambda: f(k, x), x, unconnected_gradients="zero")
-
+    run = lambda k, x: gradient_of(lambda: f(k, x), x, unconnected_gradients="zero")
     return run
 
 
-def mapped(f):
-    return lambda k, x: strict_map(lambda row: f(*row), (k, x))
+mapped = lambda f: lambda k, x: strict_map(lambda row: f(*row), (k, x))
 
 
 def jacobian(f):
@@ -116,58 +110,33 @@ def words(maps, order):
 WORDS = [w for maps in (1, 2) for order in (1, 2, 3) for w in words(maps, order)]
 QUICK = ["DM", "MD", "DMD", "MDD", "DMDD", "DMM", "MMD", "DMMD", "DMDM"]
 # Refused, or refused by XLA; fails here when one is right, or a wrong number.
-FAILS = {
-    True: {"DMMDD", "MDDMD"},
-    None: {"DDDMM"},
-}
+FAILS = {True: {"DMMDD", "MDDMD"}, None: {"DDDMM"}}
 
 
-@pytest.mark.parametrize("jit", [None, True])
-@pytest.mark.parametrize("word", QUICK)
-def test_nests(word, jit):
-    check(loop, word, jit)
-
-
-@pytest.mark.parametrize("jit", [None, True])
-@pytest.mark.parametrize("word", [w for w in WORDS if w not in QUICK])
-def test_longer_nests(word, jit):
-    if word in FAILS[jit]:
-        with pytest.raises((NotVectorizableError, tf.errors.InvalidArgumentError)):
-            check(loop, word, jit)
-    else:
+def check_or_fails(word, jit):
+    if word not in FAILS[jit]:
+        return check(loop, word, jit)
+    with pytest.raises((NotVectorizableError, tf.errors.InvalidArgumentError)):
         check(loop, word, jit)
 
 
-def test_jacobian_around():
-    check(loop, "JMD", True)
-
-
-@pytest.mark.parametrize("word", ["JMDD", "JDMD", "DJMD"])
-def test_jacobian_around_more(word):
-    check(loop, word, True)
-
-
-def test_other_predicate():
-    check(leaves_by_data, "DMMD", True)
-
-
-@pytest.mark.parametrize("word", ["DMDD", "DMMD", "DMDMD"])
-@pytest.mark.parametrize("f", [leaves_by_data, branches, descends])
-def test_other_bodies(f, word):
-    check(f, word, True)
-
-
-@pytest.mark.parametrize("word", ["DMD", "DMMD", "DMDMD"])
-def test_array(word):
-    check(writes_an_array, word, True)
+compiled = lambda f, word: check(f, word, True)
+test_table_of_nests = table(
+    {
+        "quick": (lambda word, jit: check(loop, word, jit), QUICK, [None, True]),
+        "longer": (check_or_fails, [w for w in WORDS if w not in QUICK], [None, True]),
+        "jacobian around": (compiled, [loop], ["JMD"]),
+        "jacobian around more": (compiled, [loop], ["JMDD", "JDMD", "DJMD"]),
+        "another predicate": (compiled, [leaves_by_data], ["DMMD"]),
+        "other bodies": (compiled, [leaves_by_data, branches, descends], ["DMDD", "DMMD", "DMDMD"]),
+        "an array": (compiled, [writes_an_array], ["DMD", "DMMD", "DMDMD"]),
+    }
+)
 
 
 def test_a_tape_around_branches_in_an_option():
     """``vmap(jit_compile=True)`` in a call that a tape records."""
-
-    def chosen(k, x):
-        return tf.switch_case(k % 3, [lambda: tf.sin(x), lambda: x * 2.0, lambda: x**2])
-
+    chosen = lambda k, x: tf.switch_case(k % 3, [lambda: tf.sin(x), lambda: x * 2.0, lambda: x**2])
     k = tf.constant([0, 1, 2, 4])
     run = tf_pfor.vmap(chosen, jit_compile=True)
     x = tf.constant(X)
@@ -176,15 +145,9 @@ def test_a_tape_around_branches_in_an_option():
 
 
 def test_a_tape_around_hessians_of_branches_of_ragged_rows():
-    def f(x):
-        return tf.cond(
-            tf.reduce_sum(x) > 0, lambda: tf.reduce_sum(x**3), lambda: tf.reduce_sum(x**4)
-        )
-
+    powers = lambda x: [lambda: tf.reduce_sum(x**3), lambda: tf.reduce_sum(x**4)]
+    hessian = tf_pfor.hessian(lambda x: tf.cond(tf.reduce_sum(x) > 0, *powers(x)))
     values = tf.constant([1.0, 2.0, -3.0])
-
-    def loss():
-        rows = tf.RaggedTensor.from_row_lengths(values, [2, 1])
-        return tf.reduce_sum(tf_pfor.vmap(tf_pfor.hessian(f), warn=False)(rows).flat_values ** 2)
-
-    assert np.allclose(gradient_of(loss, values), [72.0, 144.0, -15552.0])
+    rows = lambda: tf.RaggedTensor.from_row_lengths(values, [2, 1])
+    squares = lambda: tf.reduce_sum(tf_pfor.vmap(hessian, warn=False)(rows()).flat_values ** 2)
+    assert np.allclose(gradient_of(squares, values), [72.0, 144.0, -15552.0])

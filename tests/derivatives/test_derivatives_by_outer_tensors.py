@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import gradient_of
 
 X = np.asarray([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
@@ -22,10 +23,7 @@ MAPS = {
     "blocks": lambda fn, rows: tf_pfor.vmap(fn, chunk_size=2)(rows),
     "blocks of one": lambda fn, rows: tf_pfor.vmap(fn, chunk_size=1)(rows),
 }
-
-
-def losses_of(w, x=X):
-    return tf.reduce_sum(tf.constant(x) * w, 1) ** 2
+losses_of = lambda w, x=X: tf.reduce_sum(tf.constant(x) * w, 1) ** 2
 
 
 @pytest.mark.parametrize("way", MAPS)
@@ -62,8 +60,7 @@ def recorded(way, unconnected):
         return MAPS[way](lambda loss: tape.gradient(loss**2, w, None, unconnected), losses)
 
 
-@pytest.mark.parametrize("unconnected", ["none", "zero"])
-@pytest.mark.parametrize("way", MAPS)
+@grid(way=MAPS, unconnected=["none", "zero"])
 def test_a_tape_that_records_around_the_map(way, unconnected):
     np.testing.assert_allclose(recorded(way, unconnected), EXPECTED)
 
@@ -121,9 +118,6 @@ def test_a_tape_around_and_one_in_the_body():
     w = tf.Variable(W)
     with tf.GradientTape() as tape:
         losses = losses_of(w)
-
-        def slope(loss):
-            return gradient_of(lambda: loss**3, loss)
-
+        slope = lambda loss: gradient_of(lambda: loss**3, loss)
         total = tf.reduce_sum(tf_pfor.vectorized_map(slope, losses))
     np.testing.assert_allclose(tape.gradient(total, w), 3 * EXPECTED.sum(0))

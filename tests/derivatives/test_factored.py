@@ -6,17 +6,12 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, needed_ops
+from tests.cases import grid
+from tests.comparisons import assert_close, gradient_of, needed_ops
 
 RANDOM = np.random.default_rng(0)
-
-
-def weight(*shape, dtype="float64"):
-    return tf.Variable(RANDOM.normal(size=shape), dtype=dtype)
-
-
-def rows(*shape):
-    return tf.constant(RANDOM.normal(size=shape))
+weight = lambda *shape, dtype="float64": tf.Variable(RANDOM.normal(size=shape), dtype=dtype)
+rows = lambda *shape: tf.constant(RANDOM.normal(size=shape))
 
 
 def of_vectors():
@@ -68,9 +63,7 @@ CASES = (
 def expected_of(loss, variables, batch, clip):
     norms, sums = [], [0.0 for _ in variables]
     for row in batch:
-        with tf.GradientTape() as tape:
-            out = loss(row)
-        grads = tape.gradient(out, variables)
+        grads = gradient_of(lambda row=row: loss(row), variables)
         norm = float(tf.linalg.global_norm(grads))
         norms.append(norm)
         sums = [s + g * min(1.0, clip / norm) for s, g in zip(sums, grads)]
@@ -78,8 +71,7 @@ def expected_of(loss, variables, batch, clip):
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["plain", "xla"])
-@pytest.mark.parametrize("chunk_size", [None, 3])
-@pytest.mark.parametrize("make", CASES)
+@grid(make=CASES, chunk_size=[None, 3])
 def test_norms_and_sums(make, chunk_size, jit):
     variables, loss, batch = make()
     norms, sums = expected_of(loss, variables, batch, 2.0)
@@ -128,10 +120,7 @@ def test_few_examples(n):
 def test_no_examples_of_a_table_of_positions():
     """An empty batch, as Poisson sampling draws them: a table as large as what is looked up."""
     table = tf.Variable(tf.ones([7, 8]))
-
-    def loss(x):
-        return tf.reduce_sum((x + tf.gather(table, tf.range(7))) ** 2)
-
+    loss = lambda x: tf.reduce_sum((x + tf.gather(table, tf.range(7))) ** 2)
     total, losses = tf_pfor.clipped_gradient_sum(loss, table, tf.ones([0, 7, 8]), clip_norm=1.0)
     assert total.shape == (7, 8)
     assert losses.shape == (0,)
@@ -144,10 +133,7 @@ def test_keras_attention(policy):
     attention = keras.layers.MultiHeadAttention(2, 8, dtype=policy)
     model = keras.Model(x, keras.layers.Dense(10, dtype=policy)(attention(x, x)))
     variables = [v.value for v in model.trainable_variables]
-
-    def loss(row):
-        return tf.reduce_mean(tf.cast(model(row[None]), tf.float32) ** 2) * 100.0
-
+    loss = lambda row: tf.reduce_mean(tf.cast(model(row[None]), tf.float32) ** 2) * 100.0
     batch = tf.constant(RANDOM.normal(size=[3, 6, 12]), tf.float32)
     norms, sums = expected_of(loss, variables, batch, 1.0)
     tolerance = (

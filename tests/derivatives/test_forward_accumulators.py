@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import gradient_of, strict_map
 
 X = tf.constant([[1.0, 2.0], [-1.0, 0.5], [0.3, -0.2]])
@@ -33,12 +34,10 @@ def derivative(mapped, fn):
     return run
 
 
-def one_by_one(fn, x):
-    return tf.stack([fn(row) for row in x])
+one_by_one = lambda fn, x: tf.stack([fn(row) for row in x])
 
 
-@pytest.mark.parametrize("how", MAPS)
-@pytest.mark.parametrize("body", BODIES)
+@grid(body=BODIES, how=MAPS)
 def test_values(body, how):
     run = tf.function(derivative(MAPS[how], BODIES[body]))
     np.testing.assert_allclose(run(X), derivative(one_by_one, BODIES[body])(X), 1e-4, 1e-5)
@@ -53,16 +52,15 @@ OF_ROWS = {
 }
 
 
-@pytest.mark.parametrize("body", OF_ROWS)
-@pytest.mark.parametrize("is_cut", [True, False])
+@grid(is_cut=[True, False], body=OF_ROWS)
 def test_variable_length_rows(body, is_cut):
     def total(fn, x):
         if is_cut:
             rows = (x, LENGTHS)
-            each = lambda e: tf.reduce_sum(tf.sin(fn(e[0][: e[1]])))  # noqa: E731
+            each = lambda e: tf.reduce_sum(tf.sin(fn(e[0][: e[1]])))
         else:
             rows = tf.RaggedTensor.from_tensor(x, lengths=LENGTHS)
-            each = lambda e: tf.reduce_sum(tf.sin(fn(e)))  # noqa: E731
+            each = lambda e: tf.reduce_sum(tf.sin(fn(e)))
         return strict_map(each, rows)
 
     def alone(fn, x):
@@ -134,8 +132,6 @@ SUMS = {
 
 @pytest.mark.parametrize("body", SUMS)
 def test_eager_maps_that_end_with_sums_at_places(body):
-    def mapped(fn, x):
-        return strict_map(fn, x)
-
+    mapped = lambda fn, x: strict_map(fn, x)
     expected = derivative(one_by_one, SUMS[body])(X)
     np.testing.assert_allclose(derivative(mapped, SUMS[body])(X), expected, 1e-5)

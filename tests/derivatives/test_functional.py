@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import close, gradient_of
+from tests.cases import grid
+from tests.comparisons import close, gradient_of, pairwise
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
 X = tf.constant([1.0, 2.0])
@@ -127,9 +128,7 @@ def test_nothing_to_differentiate(form):
 
 
 def test_several_arguments():
-    def f(x, scale, y):
-        return scale * tf.reduce_sum(x**2 * y**3)
-
+    f = lambda x, scale, y: scale * tf.reduce_sum(x**2 * y**3)
     y, scale = tf.constant([3.0, -1.0]), tf.constant(2.0)
     full = tf_pfor.hessian(f, (0, 2))(X, scale, y)
     diagonal = tf_pfor.hessian_diag(f, (0, -1))(X, scale, y)
@@ -145,10 +144,7 @@ def test_several_arguments():
 
 def test_slices_of_a_table():
     table = tf.constant(np.random.default_rng(0).normal(size=[6, 2]), tf.float32)
-
-    def f(p, ids):
-        return tf.gather(p["table"], ids) ** 2 * p["scale"]
-
+    f = lambda p, ids: tf.gather(p["table"], ids) ** 2 * p["scale"]
     p, ids = {"table": table, "scale": X}, tf.constant([4, 1, 4])
     dense = tf_pfor.jacrev(f)(p, ids)
     for chunk in (None, 1, 4):
@@ -184,16 +180,13 @@ def test_holomorphic(jac):
     close(twice, np.diag(6 * z))
 
 
-def wave(x):
-    """A complex function of reals."""
-    return tf.exp(tf.complex(-tf.reduce_sum(x**2), tf.reduce_sum(x)))
+# A complex function of reals.
+wave = lambda x: tf.exp(tf.complex(-tf.reduce_sum(x**2), tf.reduce_sum(x)))
 
 
 @pytest.mark.parametrize("shape", [[], [1]])
 def test_complex_functions_of_reals(shape):
-    def f(x):
-        return tf.reshape(wave(x), shape)
-
+    f = lambda x: tf.reshape(wave(x), shape)
     real, imaginary = (lambda x: tf.math.real(f(x))), (lambda x: tf.math.imag(f(x)))
     for form in (tf_pfor.jacfwd, tf_pfor.hessian_diag, tf_pfor.laplacian):
         found = form(f)(X)
@@ -212,10 +205,7 @@ def test_precisions(form, dtype):
 
 def test_mixed_precisions():
     """jacrev has the dtype of the input, the others have the dtype of the output."""
-
-    def f(p):
-        return tf.reduce_sum(p["a"] ** 2 * tf.cast(p["b"], tf.float32) ** 2)
-
+    f = lambda p: tf.reduce_sum(p["a"] ** 2 * tf.cast(p["b"], tf.float32) ** 2)
     p = {"a": X, "b": tf.cast(X, tf.float64)}
     assert [x.dtype for x in tf_pfor.jacrev(f)(p).values()] == [tf.float32, tf.float64]
     assert [x.dtype for x in tf_pfor.jacfwd(f)(p).values()] == [tf.float32, tf.float32]
@@ -243,14 +233,10 @@ def test_unknown_shapes(form, shape, chunk):
 
 
 @pytest.mark.filterwarnings("error::tf_pfor.FallbackWarning")
-@pytest.mark.parametrize("chunk", [2, 7])
-@pytest.mark.parametrize("form", [tf_pfor.jacrev, tf_pfor.hessian])
+@grid(form=[tf_pfor.jacrev, tf_pfor.hessian], chunk=[2, 7])
 def test_chunks_of_unknown_shapes_under_jit_compile(form, chunk):
     """Also more than there are; jacfwd of a jacrev reshapes to an unknown rank."""
-
-    def f(x):
-        return tf.reduce_sum(tf.sin(x) * tf.reduce_sum(x**2))
-
+    f = lambda x: tf.reduce_sum(tf.sin(x) * tf.reduce_sum(x**2))
     compiled = tf.function(
         lambda x: form(f, chunk_size=chunk)(x),
         input_signature=[tf.TensorSpec([None])], jit_compile=True, autograph=False,
@@ -261,10 +247,7 @@ def test_chunks_of_unknown_shapes_under_jit_compile(form, chunk):
 
 def test_a_map_that_knows_more_shapes_than_its_body():
     """TensorFlow does not say how many segments there are; the map of it does."""
-
-    def f(x):
-        return tf.math.segment_sum(x**2, [0, 0, 1])
-
+    f = lambda x: tf.math.segment_sum(x**2, [0, 0, 1])
     x = tf.reshape(tf.range(12.0), [2, 3, 2])
     found = tf_pfor.vectorized_map(tf_pfor.jacfwd(f), x)
     close(found, tf.stack([tf_pfor.jacrev(f)(row) for row in x]))
@@ -279,19 +262,15 @@ def test_a_tape_around_blocks_in_a_graph():
     v = tf.Variable([1.0, 2.0])
 
     def gradients(**options):
-        def f(x):
-            return tf.sin(x * v) * tf.reduce_sum(x**2)
-
+        f = lambda x: tf.sin(x * v) * tf.reduce_sum(x**2)
         return gradient_of(lambda: tf.reduce_sum(tf_pfor.hessian(f, **options)(X) ** 2), [X, v])
 
     expected = gradients()
     found = tf.function(gradients)(chunk_size=1)
-    for a, b in zip(found, expected):
-        close(a, b, rtol=1e-4)
+    pairwise(close, found, expected, rtol=1e-4)
 
 
-def resized(x):
-    return tf.image.resize(tf.reshape(x, [1, 2, 1]), [2, 2])[..., 0]
+resized = lambda x: tf.image.resize(tf.reshape(x, [1, 2, 1]), [2, 2])[..., 0]
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "function"])
@@ -299,10 +278,7 @@ def test_second_derivatives_that_tensorflow_leaves_out(wrap):
     """The gradient of its ResizeBilinearGrad is a constant to TensorFlow: nothing, or a part."""
     image = wrap(resized)
     assert tf_pfor.jacrev(image)(X).shape == [2, 2, 2]
-
-    def energy(x):
-        return tf.reduce_sum(image(x) ** 3) + tf.reduce_sum(x**3)
-
+    energy = lambda x: tf.reduce_sum(image(x) ** 3) + tf.reduce_sum(x**3)
     for run in (
         lambda: tf_pfor.jacfwd(image)(X),
         lambda: tf_pfor.hessian(energy)(X),
@@ -360,39 +336,29 @@ def test_what_tensorflow_cannot_differentiate():
 # -- errors --------------------------------------------------------------------------------
 
 
-def cube(x):
-    return tf.reduce_sum(x**3)
+cube = lambda x: tf.reduce_sum(x**3)
 
 
-@pytest.mark.parametrize(
-    ("run", "error", "text"),
-    [
-        (lambda: tf_pfor.jacrev(wave)(X), ArgumentError, "output has dtype complex64, expected a"),
-        (lambda: tf_pfor.hessian(wave)(X), ArgumentError, "Use jacfwd"),
-        (lambda: tf_pfor.jacrev(cube)(Z), ArgumentError, "holomorphic=True"),
-        (lambda: tf_pfor.jacfwd(cube)({"z": [Z]}), ArgumentError, r"argument 0\['z'\]\[0\] has"),
-        (lambda: tf_pfor.jacfwd(tf.abs, holomorphic=True)(Z), ArgumentError, "output has dtype fl"),
-        (lambda: tf_pfor.jacrev(cube, holomorphic=True)(X), ArgumentError, "expected a complex"),
-        (lambda: tf_pfor.laplacian(cube)(Z), ArgumentError, "real and imaginary"),
-        (lambda: tf_pfor.hvp(cube)(Z, Z), ArgumentError, "expected a real"),
-        (lambda: tf_pfor.hvp(wave)(X, X), ArgumentError, "output has dtype complex64"),
-        (lambda: tf_pfor.hvp(cube)(X, tf.complex(X, X)), ArgumentError, "found complex64"),
-        (lambda: tf_pfor.hvp(cube)(X, {"a": X}), ArgumentError, "vector of hvp must be like"),
-        (lambda: tf_pfor.hvp(cube)(X), ArgumentError, "in front of the vector"),
-        (lambda: tf_pfor.jacrev(cube, True), ArgumentError, "argnums must be"),
-        (lambda: tf_pfor.jacrev(cube, 1.0), ArgumentError, "argnums must be"),
-        (
-            lambda: tf_pfor.jacrev(lambda x: {"n": tf.argmax(x)})(X),
-            ArgumentError,
-            r"output\['n'\] has dtype int64",
-        ),
-        (
-            lambda: tf_pfor.jacrev(lambda r: r.values)(tf.ragged.constant([[1.0], []])),
-            ArgumentTypeError,
-            "argument 0 holds a RaggedTensor",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("run", "error", "text"), [
+    (lambda: tf_pfor.jacrev(wave)(X), ArgumentError, "output has dtype complex64, expected a"),
+    (lambda: tf_pfor.hessian(wave)(X), ArgumentError, "Use jacfwd"),
+    (lambda: tf_pfor.jacrev(cube)(Z), ArgumentError, "holomorphic=True"),
+    (lambda: tf_pfor.jacfwd(cube)({"z": [Z]}), ArgumentError, r"argument 0\['z'\]\[0\] has"),
+    (lambda: tf_pfor.jacfwd(tf.abs, holomorphic=True)(Z), ArgumentError, "output has dtype fl"),
+    (lambda: tf_pfor.jacrev(cube, holomorphic=True)(X), ArgumentError, "expected a complex"),
+    (lambda: tf_pfor.laplacian(cube)(Z), ArgumentError, "real and imaginary"),
+    (lambda: tf_pfor.hvp(cube)(Z, Z), ArgumentError, "expected a real"),
+    (lambda: tf_pfor.hvp(wave)(X, X), ArgumentError, "output has dtype complex64"),
+    (lambda: tf_pfor.hvp(cube)(X, tf.complex(X, X)), ArgumentError, "found complex64"),
+    (lambda: tf_pfor.hvp(cube)(X, {"a": X}), ArgumentError, "vector of hvp must be like"),
+    (lambda: tf_pfor.hvp(cube)(X), ArgumentError, "in front of the vector"),
+    (lambda: tf_pfor.jacrev(cube, True), ArgumentError, "argnums must be"),
+    (lambda: tf_pfor.jacrev(cube, 1.0), ArgumentError, "argnums must be"),
+    (lambda: tf_pfor.jacrev(lambda x: {"n": tf.argmax(x)})(X), ArgumentError,
+        r"output\['n'\] has dtype int64"),
+    (lambda: tf_pfor.jacrev(lambda r: r.values)(tf.ragged.constant([[1.0], []])), ArgumentTypeError,
+        "argument 0 holds a RaggedTensor"),
+])  # fmt: skip
 def test_errors(run, error, text):
     with pytest.raises(error, match=text):
         run()
@@ -400,9 +366,7 @@ def test_errors(run, error, text):
 
 @pytest.mark.parametrize("size", [1, 2, "auto"])
 def test_hessian_in_blocks_mapped_and_compiled(size):
-    def f(a):
-        return tf.sin(a) * tf.reduce_sum(a**2)
-
+    f = lambda a: tf.sin(a) * tf.reduce_sum(a**2)
     x = tf.constant(np.random.default_rng(0).normal(size=(4, 3)), tf.float32)
     blocks, expected = tf_pfor.hessian(f, chunk_size=size), tf_pfor.vmap(tf_pfor.hessian(f))(x)
     for xla in (False, True):
@@ -415,10 +379,7 @@ def test_hessian_in_blocks_mapped_and_compiled(size):
 def test_holomorphic_derivatives_of_a_table_stay_sparse():
     parts = np.random.default_rng(0).normal(size=(2, 5, 2)).astype(np.float32)
     table = tf.complex(*parts)
-
-    def squares(w):
-        return tf.gather(w, [1, 3, 1]) ** 2
-
+    squares = lambda w: tf.gather(w, [1, 3, 1]) ** 2
     found = tf_pfor.jacrev(squares, holomorphic=True, sparse=True)(table)
     assert isinstance(found, tf_pfor.BatchedIndexedSlices)
     expected = tf_pfor.jacrev(squares, holomorphic=True)(table)

@@ -9,9 +9,7 @@ import tensorflow as tf
 import tf_pfor
 from tests.comparisons import gradient_of, strict_map
 
-
-def cond(x):
-    return tf.cond(tf.reduce_sum(x) > 0, lambda: tf.sin(x) * x, lambda: x**3)
+cond = lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: tf.sin(x) * x, lambda: x**3)
 
 
 def switch(x):
@@ -20,9 +18,7 @@ def switch(x):
 
 
 def nested(x):
-    def inner():
-        return tf.cond(x[0] > 0.2, lambda: tf.exp(x) * x, lambda: x**2 * x[::-1])
-
+    inner = lambda: tf.cond(x[0] > 0.2, lambda: tf.exp(x) * x, lambda: x**2 * x[::-1])
     return tf.cond(tf.reduce_sum(x) > 0, inner, lambda: x**3)
 
 
@@ -60,8 +56,7 @@ def _no_loops(request):
         yield
 
 
-def total(model):
-    return lambda x: tf.reduce_sum(model(x) * tf.constant([1.0, 2.0], tf.float64))
+total = lambda model: lambda x: tf.reduce_sum(model(x) * tf.constant([1.0, 2.0], tf.float64))
 
 
 def numerical(gradient, x, step=1e-6):
@@ -70,10 +65,7 @@ def numerical(gradient, x, step=1e-6):
 
 
 def gradient_at(model):
-    @tf.function
-    def gradient(x):
-        return gradient_of(lambda: total(model)(x), x)
-
+    gradient = tf.function(lambda x: gradient_of(lambda: total(model)(x), x))
     return lambda x: gradient(tf.constant(x)).numpy()
 
 
@@ -122,10 +114,7 @@ def test_forward_mode_of_rows_that_choose():
 @pytest.mark.parametrize("size", [len(POINTS), None])
 def test_the_gradient_of_a_tape_around_a_map_is_dense_under_jit_compile(size):
     """Rows that stand in for others are gathered, of which the gradient is IndexedSlices."""
-
-    def doubled(x):
-        return 2.0 * gradient_of(lambda: tf_pfor.vectorized_map(total(cond), x), x)
-
+    doubled = lambda x: 2.0 * gradient_of(lambda: tf_pfor.vectorized_map(total(cond), x), x)
     x = tf.constant(POINTS, tf.float64)
     signature = [tf.TensorSpec([size, x.shape[1]], tf.float64)]
     found = tf.function(doubled, jit_compile=True, input_signature=signature)(x)

@@ -5,31 +5,20 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, gradient_of, strict_map
+from tests.cases import grid
+from tests.comparisons import assert_close, gradient_of, jacobian_of, strict_map
 
 RNG = np.random.default_rng(0)
 W = tf.Variable(RNG.normal(size=[3, 3]) * 0.5)
 X = tf.constant(RNG.normal(size=[3]))
 WRITTEN = tf.Variable(1.0, dtype=tf.float64)
-
-
-def as_read(t, s):
-    return tf.tanh(tf.linalg.matvec(W, s))
-
-
-def computed(t, s):
-    """Gradients pop what each trip computed from the variable: the same in all."""
-    return tf.sin(tf.linalg.matvec(tf.sin(W) @ W, s))
-
-
-def masked(t, s):
-    """The kept tensor is a bool."""
-    return tf.where(W[0] > 0, tf.sin(s) * W[1], s**2)
-
-
-def by_trip(t, s):
-    """The pushed tensor differs between trips."""
-    return tf.tanh(tf.linalg.matvec(W * tf.cast(t + 1, s.dtype), s))
+as_read = lambda t, s: tf.tanh(tf.linalg.matvec(W, s))
+# Gradients pop what each trip computed from the variable: the same in all.
+computed = lambda t, s: tf.sin(tf.linalg.matvec(tf.sin(W) @ W, s))
+# The kept tensor is a bool.
+masked = lambda t, s: tf.where(W[0] > 0, tf.sin(s) * W[1], s**2)
+# The pushed tensor differs between trips.
+by_trip = lambda t, s: tf.tanh(tf.linalg.matvec(W * tf.cast(t + 1, s.dtype), s))
 
 
 def written(t, s):
@@ -53,17 +42,13 @@ def slices(cell, trips, x):
     return [tf.stack(column) for column in zip(*rows)]
 
 
-@pytest.mark.parametrize("trips", [0, 1, 4])
-@pytest.mark.parametrize("cell", [as_read, computed, masked, by_trip])
+@grid(cell=[as_read, computed, masked, by_trip], trips=[0, 1, 4])
 def test_jacobian_and_its_gradient(cell, trips):
     @tf.function
     def found(trips, x):
         with tf.GradientTape() as outer:
             outer.watch(x)
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = run(cell, trips, x)
-            first = tf_pfor.tape_jacobian(tape, y, [x, W], unconnected_gradients="zero")
+            first = jacobian_of(lambda: run(cell, trips, x), [x, W], unconnected_gradients="zero")
             total = sum(tf.reduce_sum(tf.sin(j)) for j in first)
         return first, outer.gradient(total, [x, W], unconnected_gradients="zero")
 
@@ -81,10 +66,7 @@ def test_a_variable_that_the_loop_writes():
     @tf.function
     def found(x):
         WRITTEN.assign(1.0)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = run(written, 3, x)
-        return tf_pfor.tape_jacobian(tape, y, x)
+        return jacobian_of(lambda: run(written, 3, x), x)
 
     @tf.function
     def expected(x):
@@ -110,13 +92,7 @@ def test_a_variable_that_changes_between_the_loop_and_its_jacobian():
 
 
 def test_weights_are_not_popped_in_each_trip():
-    @tf.function
-    def jacobian(trips, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = run(as_read, trips, x)
-        return tf_pfor.tape_jacobian(tape, y, x)
-
+    jacobian = tf.function(lambda trips, x: jacobian_of(lambda: run(as_read, trips, x), x))
     graph = jacobian.get_concrete_function(tf.constant(4), X).graph
     backward = [op for op in graph.get_operations() if op.type in ("While", "StatelessWhile")][-1]
     body = graph._get_function(backward.get_attr("body").name).graph
@@ -131,18 +107,11 @@ def test_under_jit_compile():
             lambda t, _: t < 4, lambda t, s: (t + 1, as_read(t, s)), (0, x), maximum_iterations=4
         )[1]
 
-    @tf.function(jit_compile=True)
-    def jacobian(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = bounded(x)
-        return tf_pfor.tape_jacobian(tape, y, x)
-
+    jacobian = tf.function(lambda x: jacobian_of(lambda: bounded(x), x), jit_compile=True)
     np.testing.assert_allclose(jacobian(X), slices(as_read, 4, X)[0], rtol=1e-7)
 
 
-@pytest.mark.parametrize("room", [3, 7])
-@pytest.mark.parametrize("what", ["map", "scan", "while"])
+@grid(what=["map", "scan", "while"], room=[3, 7])
 def test_second_derivatives_under_jit_compile(what, room):
     """A list does not know there how many items it holds, only for how many it has room."""
 
@@ -152,13 +121,13 @@ def test_second_derivatives_under_jit_compile(what, room):
         if what == "scan":
             return tf.scan(lambda a, b: a * b + tf.sin(a), x)
         trips = 2 + tf.cast(x[0] < 100.0, tf.int32)
-        step = lambda t, s: (t + 1, tf.sin(s) * x + x[t] * s)  # noqa: E731
+        step = lambda t, s: (t + 1, tf.sin(s) * x + x[t] * s)
         return tf.while_loop(lambda t, _: t < trips, step, (0, x), maximum_iterations=room)[1]
 
     for second in (tf_pfor.hessian(f), tf_pfor.jacrev(tf_pfor.jacrev(f))):
         compiled = tf.function(second, jit_compile=True)
         np.testing.assert_allclose(compiled(X), second(X), rtol=1e-7, atol=1e-9)
-    trace = lambda x: tf.linalg.trace(tf.reshape(second(x), [-1, 3, 3]))  # noqa: E731
+    trace = lambda x: tf.linalg.trace(tf.reshape(second(x), [-1, 3, 3]))
     laplacian = tf_pfor.laplacian(f)
     np.testing.assert_allclose(laplacian(X), trace(X), rtol=1e-7, atol=1e-9)
 
@@ -166,7 +135,7 @@ def test_second_derivatives_under_jit_compile(what, room):
 @pytest.mark.parametrize("form", [tf_pfor.hessian_diag, tf_pfor.laplacian])
 def test_items_of_unknown_shape_under_jit_compile(form):
     def f(x):
-        step = lambda t, s: (t + 1, tf.sin(s) * x)  # noqa: E731
+        step = lambda t, s: (t + 1, tf.sin(s) * x)
         y = tf.while_loop(lambda t, _: t < 3, step, (0, x), maximum_iterations=5)[1]
         return tf.reduce_sum(y)
 
@@ -180,8 +149,7 @@ ROWS = tf.constant(RNG.normal(size=[4, 1, 3]))
 
 
 @pytest.mark.filterwarnings("error::tf_pfor.FallbackWarning")
-@pytest.mark.parametrize("trips", [[2, 0, 3, 1], [2, 2, 2, 2], [0, 0, 0, 0], [1, 4, 4, 4]])
-@pytest.mark.parametrize("strategy", ["compact", "mask"])
+@grid(strategy=["compact", "mask"], trips=[[2, 0, 3, 1], [2, 2, 2, 2], [0, 0, 0, 0], [1, 4, 4, 4]])
 def test_jacobian_of_a_vectorized_loop(strategy, trips):
     """The tensors that leaving rows leave behind differ in length from trip to trip."""
 
@@ -189,8 +157,7 @@ def test_jacobian_of_a_vectorized_loop(strategy, trips):
         k, x = args
         return run(lambda t, s: tf.tanh(s @ W), k, x)[0]
 
-    def jacobian(y, tape):
-        return tf_pfor.tape_jacobian(tape, y, [ROWS, W])
+    jacobian = lambda y, tape: tf_pfor.tape_jacobian(tape, y, [ROWS, W])
 
     @tf.function(autograph=False)
     def found():

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import assert_close, gradient_of
 
 keras = tf.keras
@@ -14,8 +15,7 @@ def normal(*shape, seed=0, dtype=np.float64):
     return tf.constant(np.random.default_rng([seed, *shape]).normal(size=shape).astype(dtype))
 
 
-def dense(value):
-    return np.asarray(tf.convert_to_tensor(value))
+dense = lambda value: np.asarray(tf.convert_to_tensor(value))
 
 
 def compare(fn, sources, *, tolerance=1e-9, eager=True, jit=False, blocks=2):
@@ -70,9 +70,7 @@ def test_while_loop():
     w, h, x = tf.Variable(normal(3, 3)), normal(3, seed=1), normal(4, 3)
 
     def fn():
-        def body(t, state):
-            return t + 1, tf.tanh(tf.linalg.matvec(w, state) + x[t])
-
+        body = lambda t, state: (t + 1, tf.tanh(tf.linalg.matvec(w, state) + x[t]))
         return tf.while_loop(lambda t, _: t < 4, body, (0, h))[1]
 
     compare(fn, {"h": h, "x": x, "w": w})
@@ -80,19 +78,13 @@ def test_while_loop():
 
 def test_while_loop_whose_trips_depend_on_data():
     h = normal(3) + 1.0
-
-    def fn():
-        return tf.while_loop(lambda s: tf.reduce_sum(s**2) < 50.0, lambda s: (s * 1.7,), (h,))[0]
-
+    fn = lambda: tf.while_loop(lambda s: tf.reduce_sum(s**2) < 50.0, lambda s: (s * 1.7,), (h,))[0]
     compare(fn, h)
 
 
 def test_scan():
     w, x, start = tf.Variable(normal(3, 3)), normal(4, 3), normal(3, seed=2)
-
-    def fn():
-        return tf.scan(lambda s, e: tf.tanh(tf.linalg.matvec(w, s) * e), x, start)
-
+    fn = lambda: tf.scan(lambda s, e: tf.tanh(tf.linalg.matvec(w, s) * e), x, start)
     compare(fn, [start, x, w])
 
 
@@ -102,8 +94,7 @@ def test_map_fn_and_fold():
     compare(lambda: tf.foldl(lambda s, e: s * tf.cos(e), x), x)
 
 
-@pytest.mark.parametrize("unroll", [True, False])
-@pytest.mark.parametrize("layer", ["LSTM", "GRU", "SimpleRNN"])
+@grid(layer=["LSTM", "GRU", "SimpleRNN"], unroll=[True, False])
 def test_keras_recurrent_layers(layer, unroll):
     keras.utils.set_random_seed(0)
     made = getattr(keras.layers, layer)(3, unroll=unroll, dtype="float64", return_sequences=True)
@@ -151,9 +142,7 @@ def test_keras_dynamic_length(layer):
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_cond_and_switch_case(sign):
     x = normal(3) * sign
-
-    def cond():
-        return tf.cond(tf.reduce_sum(x) > 0, lambda: tf.sin(x), lambda: x**3)
+    cond = lambda: tf.cond(tf.reduce_sum(x) > 0, lambda: tf.sin(x), lambda: x**3)
 
     def switch():
         branches = [lambda: x * 2, lambda: tf.exp(x), lambda: x * tf.reduce_sum(x)]
@@ -184,11 +173,7 @@ def test_linalg(name):
 def test_custom_gradient():
     """A gradient that is not the derivative: what was registered counts."""
     x = normal(3)
-
-    @tf.custom_gradient
-    def clipped(v):
-        return v**2, lambda dy: tf.clip_by_value(dy, -0.5, 0.5) * v
-
+    clipped = tf.custom_gradient(lambda v: (v**2, lambda dy: tf.clip_by_value(dy, -0.5, 0.5) * v))
     compare(lambda: tf.sin(clipped(x)), x)
 
 
@@ -284,10 +269,7 @@ def test_empty_sources_and_scalars():
 
 def lstm(x, w, u, np_like):
     """An LSTM over the rows of x, with the functions of ``np_like``: TensorFlow's or JAX's."""
-
-    def sigmoid(z):
-        return 1 / (1 + np_like.exp(-z))
-
+    sigmoid = lambda z: 1 / (1 + np_like.exp(-z))
     h = c = np_like.zeros([1, 3], x.dtype)
     for t in range(4):
         z = x[t][None] @ w + h @ u
@@ -328,9 +310,7 @@ def test_jacobian_of_a_scalar_loss_in_a_map(shape, rows):
     rng = np.random.default_rng(0)
     w = tf.constant(rng.normal(size=[2, 4]), tf.float32)
     x = tf.constant(rng.normal(size=[rows, *shape]), tf.float32)
-
-    def gradient(x):
-        return gradient_of(lambda: scalar_loss(w, x), w)
+    gradient = lambda x: gradient_of(lambda: scalar_loss(w, x), w)
 
     def inside(x):
         with tf.GradientTape() as tape:

@@ -12,10 +12,7 @@ RANDOM = np.random.default_rng(0)
 VECTORS = tf.RaggedTensor.from_row_lengths(RANDOM.normal(size=[sum(LENGTHS)]), LENGTHS)
 MATRICES = tf.RaggedTensor.from_row_lengths(RANDOM.normal(size=[sum(LENGTHS), 2]), LENGTHS)
 W = tf.constant(RANDOM.normal(size=[2, 3]))
-
-
-def energy(x):
-    return tf.reduce_sum(tf.sin(x) * tf.cumsum(x))
+energy = lambda x: tf.reduce_sum(tf.sin(x) * tf.cumsum(x))
 
 
 def attention(x):
@@ -24,17 +21,10 @@ def attention(x):
     return tf.reduce_mean(scores @ x @ W, 0)
 
 
-def differences(x):
-    """Differences of neighbours, whose number differs per row: slices of its hessian."""
-    return tf.reduce_sum((x[1:] - x[:-1]) ** 4)
-
-
-def spread(x):
-    return tf.reduce_sum(tf.broadcast_to(x[:, None], [tf.size(x), 3]) ** 3)
-
-
-def chosen(x):
-    return tf.reduce_sum(tf.gather(x, tf.where(x > 0.0)[:, 0]) ** 3)
+# Differences of neighbours, whose number differs per row: slices of its hessian.
+differences = lambda x: tf.reduce_sum((x[1:] - x[:-1]) ** 4)
+spread = lambda x: tf.reduce_sum(tf.broadcast_to(x[:, None], [tf.size(x), 3]) ** 3)
+chosen = lambda x: tf.reduce_sum(tf.gather(x, tf.where(x > 0.0)[:, 0]) ** 3)
 
 
 def with_tape(function):
@@ -47,14 +37,8 @@ def with_tape(function):
     return jacobian
 
 
-def running(x):
-    return tf.cumsum(tf.sin(x))
-
-
-def pooled(x):
-    return tf.reduce_sum(tf.tanh(x @ W), 0)
-
-
+running = lambda x: tf.cumsum(tf.sin(x))
+pooled = lambda x: tf.reduce_sum(tf.tanh(x @ W), 0)
 PROGRAMS = {
     "jacrev": (tf_pfor.jacrev(running), VECTORS),
     "jacfwd": (tf_pfor.jacfwd(running), VECTORS),
@@ -85,16 +69,8 @@ def test_a_gradient_of_jacobians():
     def penalty(values, mapped):
         return gradient_of(lambda: mapped(MATRICES.with_values(values)), values)
 
-    def one(x):
-        return tf.reduce_sum(tf_pfor.jacrev(pooled)(x) ** 2)
-
-    found = penalty(
-        MATRICES.values,
-        lambda rows: tf.reduce_sum(strict_map(one, rows)),
-    )
+    one = lambda x: tf.reduce_sum(tf_pfor.jacrev(pooled)(x) ** 2)
+    found = penalty(MATRICES.values, lambda rows: tf.reduce_sum(strict_map(one, rows)))
     rows = [tf.shape(MATRICES[i])[0] for i in range(len(LENGTHS))]
-    expected = penalty(
-        MATRICES.values,
-        lambda r: sum(one(x) for x in tf.split(r.values, rows)),
-    )
+    expected = penalty(MATRICES.values, lambda r: sum(one(x) for x in tf.split(r.values, rows)))
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)

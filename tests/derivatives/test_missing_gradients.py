@@ -16,12 +16,7 @@ def clipped(loss, variables, *batch):
 
 FORMS = [tf_pfor.per_example_gradients, tf_pfor.gradient_norms, clipped]
 of_forms = pytest.mark.parametrize("form", FORMS)
-
-
-def python_sin(x):
-    return tf.ensure_shape(tf.numpy_function(np.sin, [x], tf.float32), x.shape)
-
-
+python_sin = lambda x: tf.ensure_shape(tf.numpy_function(np.sin, [x], tf.float32), x.shape)
 LOST = {
     "PyFunc": python_sin,
     "OneHot": lambda z: tf.one_hot(1, 2, on_value=z[0]),
@@ -51,14 +46,10 @@ def test_refused_in_loops_and_branches(form):
     w = tf.Variable([1.0, 2.0])
 
     def loop(x):
-        def body(t, h, z):
-            return t + 1, z, python_sin(h) * 2.0
-
+        body = lambda t, h, z: (t + 1, z, python_sin(h) * 2.0)
         return tf.reduce_sum(tf.while_loop(lambda t, *_: t < 3, body, (0, x * w, x))[1])
 
-    def branch(x):
-        return tf.cond(x[0] > 0, lambda: tf.reduce_sum(python_sin(w)), lambda: x[0])
-
+    branch = lambda x: tf.cond(x[0] > 0, lambda: tf.reduce_sum(python_sin(w)), lambda: x[0])
     for loss in (loop, branch):
         with pytest.raises(ArgumentError, match="through (Eager)?PyFunc "):
             form(loss, w, X)
@@ -114,10 +105,7 @@ def test_what_is_not_connected_is_zero():
 def test_reverse_modes_do_not_need_the_logarithm_of_a_cotangent():
     """TensorFlow's gradient of this op takes it, so forward mode is NaN: docs/derivatives.md."""
     x = tf.constant([0.3, 0.1, 0.7], tf.float64)
-
-    def f(x):
-        return tf.reduce_sum(tf.math.cumulative_logsumexp(x) * tf.constant([1, 0, 3], x.dtype))
-
+    f = lambda x: tf.reduce_sum(tf.math.cumulative_logsumexp(x) * tf.constant([1, 0, 3], x.dtype))
     gradient, step = tf_pfor.jacrev(f), 1e-6
     columns = [gradient(x + e) - gradient(x - e) for e in step * np.eye(3)]
     expected = np.stack([np.asarray(c) for c in columns], 1) / (2 * step)
@@ -126,14 +114,8 @@ def test_reverse_modes_do_not_need_the_logarithm_of_a_cotangent():
     np.testing.assert_allclose(tf_pfor.hvp(f)(x, x), expected @ x.numpy(), rtol=1e-6)
 
 
-@tf.custom_gradient
-def clipping(x):
-    return x * x, lambda d: tf.clip_by_value(2.0 * x * d, -1.0, 1.0)
-
-
-@tf.custom_gradient
-def weighted(x):
-    return x * x, lambda d: 3.0 * x * d
+clipping = tf.custom_gradient(lambda x: (x * x, lambda d: tf.clip_by_value(2.0 * x * d, -1.0, 1.0)))
+weighted = tf.custom_gradient(lambda x: (x * x, lambda d: 3.0 * x * d))
 
 
 def test_forward_mode_of_gradients_that_are_not_linear():
@@ -148,14 +130,8 @@ def test_forward_mode_of_gradients_that_are_not_linear():
     np.testing.assert_allclose(tf_pfor.hvp(lambda x: tf.reduce_sum(clipping(x)))(x, x), [0.0, 0.4])
 
 
-@tf.custom_gradient
-def shifted(x):
-    return x * x, lambda d: 2.0 * x * d + 1.0
-
-
-@tf.custom_gradient
-def of_two_terms(x):
-    return x * x, lambda d: d * x + (tf.zeros_like(x) + x * d)
+shifted = tf.custom_gradient(lambda x: (x * x, lambda d: 2.0 * x * d + 1.0))
+of_two_terms = tf.custom_gradient(lambda x: (x * x, lambda d: d * x + (tf.zeros_like(x) + x * d)))
 
 
 def test_forward_mode_of_gradients_that_add_something_to_a_cotangent():
@@ -166,28 +142,20 @@ def test_forward_mode_of_gradients_that_add_something_to_a_cotangent():
     np.testing.assert_allclose(tf_pfor.jacfwd(of_two_terms)(x), [[4.0, 0.0], [0.0, 0.4]], 1e-6)
 
 
-@pytest.mark.parametrize(
-    "gradient",
-    [
-        lambda d: 2.0 * tf.atan(d),
-        lambda d: d * tf.reduce_prod(tf.stop_gradient(d) * 0.0 + 1.0) + tf.math.cumprod(d),
-        lambda d: tf.where([True, False], d, 5.0),
-        lambda d: tf.pad(d[1:], [[0, 1]], constant_values=1.0),
-    ],
-    ids=["arc tangent", "products", "choice of a constant", "padded with a constant"],
-)
+@pytest.mark.parametrize("gradient", [
+    lambda d: 2.0 * tf.atan(d),
+    lambda d: d * tf.reduce_prod(tf.stop_gradient(d) * 0.0 + 1.0) + tf.math.cumprod(d),
+    lambda d: tf.where([True, False], d, 5.0),
+    lambda d: tf.pad(d[1:], [[0, 1]], constant_values=1.0),
+], ids=["arc tangent", "products", "choice of a constant", "padded with a constant"])  # fmt: skip
 def test_forward_mode_refuses_each_op_that_is_not_linear(gradient):
-    @tf.custom_gradient
-    def f(x):
-        return x * 2.0, gradient
-
+    f = tf.custom_gradient(lambda x: (x * 2.0, gradient))
     with pytest.raises(ArgumentError, match="not linear"):
         tf_pfor.jacfwd(f)(tf.constant([2.0, 0.2]))
 
 
 def test_forward_mode_takes_a_choice_of_zero():
-    @tf.custom_gradient
-    def f(x):
-        return x * 2.0, lambda d: tf.where([True, False], 3.0 * d, tf.zeros_like(d))
-
+    f = tf.custom_gradient(
+        lambda x: (x * 2.0, lambda d: tf.where([True, False], 3.0 * d, tf.zeros_like(d)))
+    )
     np.testing.assert_allclose(tf_pfor.jacfwd(f)(tf.constant([2.0, 0.2])), [[3.0, 0.0], [0.0, 0.0]])

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close
+from tests.cases import grid
+from tests.comparisons import assert_close, gradient_of
 from tf_pfor._tf import _functions
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
@@ -48,10 +49,7 @@ def test_norms_of_a_schedule_share_one_trace():
     w = tf.Variable(tf.ones([3], tf.float64))
     examples = tf.constant(np.arange(12.0).reshape(4, 3) - 5)
     norms = np.linalg.norm(examples, axis=1)
-
-    def total(norm):
-        return clipped(lambda x: tf.reduce_sum(w * x), w, examples, clip_norm=norm)[0]
-
+    total = lambda norm: clipped(lambda x: tf.reduce_sum(w * x), w, examples, clip_norm=norm)[0]
     total(3.0)
     before = tf_pfor.cache_info().misses
     for norm in (0.1, 1, np.float64(0.5), 1e300, 10**30, float("inf")):
@@ -84,28 +82,21 @@ def test_examples_that_are_dataclasses(form):
 
 
 @of_forms
-@pytest.mark.parametrize(
-    ("run", "error", "text"),
-    [
-        (lambda f, w: f(3, w, X), ArgumentTypeError, "loss_fn must be a function"),
-        (lambda f, w: f(lambda x: w * x, None, X), ArgumentTypeError, "variables is None"),
-        (lambda f, w: f(lambda x: w * x, [w, "w"], X), ArgumentTypeError, r"variables\[1\] is 'w'"),
-        (
-            lambda f, w: f(lambda x: w * x, {"a": tf.Variable(1)}, X),
-            ArgumentError,
-            r"variables\['a'\] has dtype int32",
-        ),
-        (lambda f, w: f(lambda x: tf.complex(w, x), w, X), ArgumentError, "found dtype complex64"),
-        (lambda f, w: f(lambda: w, w), ArgumentError, "batch holds no tensor"),
-    ],
-)
+@pytest.mark.parametrize(("run", "error", "text"), [
+    (lambda f, w: f(3, w, X), ArgumentTypeError, "loss_fn must be a function"),
+    (lambda f, w: f(lambda x: w * x, None, X), ArgumentTypeError, "variables is None"),
+    (lambda f, w: f(lambda x: w * x, [w, "w"], X), ArgumentTypeError, r"variables\[1\] is 'w'"),
+    (lambda f, w: f(lambda x: w * x, {"a": tf.Variable(1)}, X), ArgumentError,
+        r"variables\['a'\] has dtype int32"),
+    (lambda f, w: f(lambda x: tf.complex(w, x), w, X), ArgumentError, "found dtype complex64"),
+    (lambda f, w: f(lambda: w, w), ArgumentError, "batch holds no tensor"),
+])  # fmt: skip
 def test_errors(form, run, error, text):
     with pytest.raises(error, match=text):
         run(form, tf.Variable(2.0))
 
 
-@pytest.mark.parametrize("chunk", [None, 2, "auto"])
-@pytest.mark.parametrize("jit", [False, True])
+@grid(jit=[False, True], chunk=[None, 2, "auto"])
 def test_aux_of_norms_and_sums_in_blocks_of_unknown_batches(jit, chunk):
     w = tf.constant([[1.0, 2.0], [3.0, 4.0], [-1.0, 0.5]])
 
@@ -148,15 +139,10 @@ def test_rows_of_their_own_length():
         tf.random.stateless_normal([10, 3], [1, 2]), [2, 4, 1, 3]
     )
     w = tf.Variable(tf.random.stateless_normal([3, 2], [1, 3]))
-
-    def loss(x):
-        return tf.reduce_mean(tf.tanh(x @ w) ** 2)
-
+    loss = lambda x: tf.reduce_mean(tf.tanh(x @ w) ** 2)
     expected = []
     for row in rows:
-        with tf.GradientTape() as tape:
-            y = loss(row)
-        expected.append(tape.gradient(y, w))
+        expected.append(gradient_of(lambda row=row: loss(row), w))
     found, losses = tf_pfor.per_example_gradients(loss, w, rows)
     np.testing.assert_allclose(losses, [loss(row) for row in rows], rtol=1e-4)
     np.testing.assert_allclose(found, tf.stack(expected), rtol=1e-4, atol=1e-6)
@@ -170,15 +156,10 @@ def test_embeddings_of_own_many_ids(chunk):
     ids = tf.ragged.constant([[1, 2, 1], [3], [], [5, 0]], dtype=tf.int32)
     table = tf.Variable(tf.random.stateless_normal([6, 4], [1, 2]))
     w = tf.Variable(tf.random.stateless_normal([4, 2], [1, 3]))
-
-    def loss(row):
-        return (tf.reduce_sum(tf.gather(table, row) @ w) - 1.0) ** 2
-
+    loss = lambda row: (tf.reduce_sum(tf.gather(table, row) @ w) - 1.0) ** 2
     expected = [tf.zeros([6, 4]), tf.zeros([4, 2])]
     for row in ids:
-        with tf.GradientTape() as tape:
-            y = loss(row)
-        one = [tf.convert_to_tensor(g) for g in tape.gradient(y, [table, w])]
+        one = [tf.convert_to_tensor(g) for g in gradient_of(lambda r=row: loss(r), [table, w])]
         one, _ = tf.clip_by_global_norm(one, 0.5)
         expected = [a + b for a, b in zip(expected, one)]
     total, _ = clipped(loss, [table, w], ids, clip_norm=0.5, chunk_size=chunk)

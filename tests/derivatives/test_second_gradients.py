@@ -10,10 +10,7 @@ from tests.comparisons import check, gradient_of
 LENGTHS = np.array([2, 0, 4, 1], np.int32)
 X = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 W = tf.constant(np.random.default_rng(1).normal(size=(3, 3)) * 0.5, tf.float32)
-
-
-def _cell(s):
-    return tf.tanh(tf.linalg.matvec(W, s) + s * 0.1)
+_cell = lambda s: tf.tanh(tf.linalg.matvec(W, s) + s * 0.1)
 
 
 def _array(size):
@@ -34,28 +31,19 @@ def _written(k, x):
 
 def _read_back(k, x):
     """Each item from the one before."""
-
-    def body(t, array):
-        return t + 1, array.write(t + 1, _cell(array.read(t)))
-
+    body = lambda t, array: (t + 1, array.write(t + 1, _cell(array.read(t))))
     return tf.while_loop(lambda t, _: t < k, body, (0, _array(5).write(0, x)))[1].stack()
 
 
 def _from_the_end(k, x):
     """At places that differ by row."""
-
-    def body(t, array):
-        return t - 1, array.write(t - 1, _cell(array.read(t)))
-
+    body = lambda t, array: (t - 1, array.write(t - 1, _cell(array.read(t))))
     return tf.while_loop(lambda t, _: t > 0, body, (k, _array(5).write(k, x)))[1].stack()
 
 
 def _captured(k, x):
     array = _array(4).unstack(tf.stack([x, x * 2.0, x * 3.0, x * x]))
-
-    def body(t, s):
-        return t + 1, _cell(s + array.read(t))
-
+    body = lambda t, s: (t + 1, _cell(s + array.read(t)))
     return tf.while_loop(lambda t, _: t < k, body, (0, x))[1]
 
 
@@ -97,10 +85,7 @@ def test_lists_of_rows_that_differ_in_length(strategy):
     def f(k, x):
         array = tf.TensorArray(tf.float32, k + 1, element_shape=[3], clear_after_read=False)
         array = array.write(0, x)
-
-        def body(t, array):
-            return t + 1, array.write(t + 1, _cell(array.read(t)))
-
+        body = lambda t, array: (t + 1, array.write(t + 1, _cell(array.read(t))))
         return tf.while_loop(lambda t, _: t < k, body, (0, array))[1].read(k)
 
     check(f, LENGTHS, X, second=True, xla=False, unknown=True, while_strategy=strategy)
@@ -113,9 +98,7 @@ def test_forward_mode_through_loops_and_conditionals(strategy):
     """TensorFlow's forward mode of a function differentiates its gradient: what that gathers."""
 
     def f(k, x):
-        def body(t, s):
-            return t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x, lambda: tf.exp(s))
-
+        body = lambda t, s: (t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x, lambda: tf.exp(s)))
         return tf.while_loop(lambda t, _: t < k, body, (0, x))[1]
 
     mapped = tf_pfor.vmap(f, while_strategy=strategy)

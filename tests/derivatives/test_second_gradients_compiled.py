@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import case, table
 from tests.comparisons import assert_close, by_row, mapped, value_and_gradient
 from tf_pfor._tf import _functions
 
@@ -12,10 +13,7 @@ RNG = np.random.RandomState(3)
 W = tf.constant(RNG.randn(3, 3) * 0.6)
 K = tf.constant([3, 0, 5, 1, 2, 4])
 X = tf.constant(RNG.randn(6, 3))
-
-
-def cell(w, s, x):
-    return tf.tanh(tf.linalg.matvec(w, s) + x)
+cell = lambda w, s, x: tf.tanh(tf.linalg.matvec(w, s) + x)
 
 
 def loop(goes_on, most=None, step=None):
@@ -62,10 +60,7 @@ def python_while(w, k, x):
     return s
 
 
-def branch(t, s, w, k, x):
-    return tf.cond(t < k - 1, lambda: tf.sin(s) * x, lambda: cell(w, s, x))
-
-
+branch = lambda t, s, w, k, x: tf.cond(t < k - 1, lambda: tf.sin(s) * x, lambda: cell(w, s, x))
 MODELS = {
     "maximum_iterations": loop(lambda t, s, k: t < k, 5),
     "bound in condition": loop(lambda t, s, k: (t < k) & (t < 100)),
@@ -78,10 +73,7 @@ MODELS = {
     "while": _functions.autographed(python_while),
 }
 WEIGHTS = {"constant": W, "variable": tf.Variable(W)}
-
-
-def total(y):
-    return tf.reduce_sum(y * y)
+total = lambda y: tf.reduce_sum(y * y)
 
 
 def by_tapes(model, w):
@@ -130,7 +122,7 @@ def of_two_gradients(model, w):
 def assert_right(one, n=6, *, unknown=False):
     size = None if unknown else n
     signature = [tf.TensorSpec([size], tf.int32), tf.TensorSpec([size, 3], tf.float64)]
-    run = lambda k, x: mapped(one, k, x)  # noqa: E731
+    run = lambda k, x: mapped(one, k, x)
     compiled = tf.function(run, jit_compile=True, autograph=False, input_signature=signature)
     found = compiled(K[:n], X[:n])
     if n:
@@ -139,45 +131,36 @@ def assert_right(one, n=6, *, unknown=False):
         assert [t.shape for t in found] == [(0, 3), (0, 3, 3)]
 
 
-@pytest.mark.parametrize("name", ["maximum_iterations", "ends by value", "while"])
-def test_by_tapes(name):
-    assert_right(by_tapes(MODELS[name], W))
-
-
-@pytest.mark.parametrize("name", ["bound in condition", "all rows alike", "for"])
-def test_variables(name):
-    assert_right(by_tapes(MODELS[name], WEIGHTS["variable"]))
-
-
-@pytest.mark.parametrize("weight", WEIGHTS)
-@pytest.mark.parametrize("name", ["branch", "lstm", "reads steps"])
-def test_larger_bodies(name, weight):
+def right_by_tapes(name, weight):
     assert_right(by_tapes(MODELS[name], WEIGHTS[weight]))
 
 
-@pytest.mark.parametrize("name", ["maximum_iterations", "bound in condition"])
-def test_by_gradients(name):
-    assert_right(by_gradients(MODELS[name], W))
-
-
-@pytest.mark.parametrize("n", [0, 1])
-@pytest.mark.parametrize("name", ["bound in condition", "for"])
-def test_lengths(name, n):
+def right_of(name, n):
     assert_right(by_tapes(MODELS[name], W), n, unknown=name != "for" or n == 0)
 
 
-def test_of_two_gradients():
-    assert_right(of_two_gradients(MODELS["bound in condition"], WEIGHTS["variable"]))
+test_table_of_second_gradients = table({
+    "by tapes": (right_by_tapes, ["maximum_iterations", "ends by value", "while"], ["constant"]),
+    "variables": (right_by_tapes, ["bound in condition", "all rows alike", "for"], ["variable"]),
+    "larger bodies": (right_by_tapes, ["branch", "lstm", "reads steps"], WEIGHTS),
+    "by gradients": (
+        lambda name: assert_right(by_gradients(MODELS[name], W)),
+        ["maximum_iterations", "bound in condition"],
+    ),
+    "lengths": (right_of, ["bound in condition", "for"], [0, 1]),
+    "two gradients": (
+        lambda name: assert_right(of_two_gradients(MODELS[name], WEIGHTS["variable"])),
+        ["bound in condition"],
+    ),
+})  # fmt: skip
 
 
-def test_third_gradients():
-    def one(k, x):
-        with tf.GradientTape() as tape:
-            tape.watch([x, W])
-            y = total(by_tapes(MODELS["bound in condition"], W)(k, x)[0])
-        return tape.gradient(y, [x, W], unconnected_gradients="zero")
-
-    assert_right(one)
+@case(assert_right)
+def test_third_gradients(k, x):
+    with tf.GradientTape() as tape:
+        tape.watch([x, W])
+        y = total(by_tapes(MODELS["bound in condition"], W)(k, x)[0])
+    return tape.gradient(y, [x, W], unconnected_gradients="zero")
 
 
 def test_loops_in_loops_are_refused():

@@ -5,6 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
+from tests.comparisons import gradient_of
 from tf_pfor import BatchedIndexedSlices
 
 TABLE = np.random.default_rng(0).normal(size=[9, 3]).astype(np.float32)
@@ -31,8 +33,7 @@ def _shapes(fn, *args):
     return {tuple(t.shape) for op in graph.get_operations() for t in op.outputs if t.shape.rank}
 
 
-@pytest.mark.parametrize("chunk", [None, 2])
-@pytest.mark.parametrize("wrap", ["eager", "graph", "xla"])
+@grid(wrap=["eager", "graph", "xla"], chunk=[None, 2])
 def test_per_example(wrap, chunk):
     loss, variables = _model()
 
@@ -64,8 +65,7 @@ def test_an_optimizer_takes_the_sum():
     _close(before - variables["table"], tf.reduce_sum(grads.to_dense(), 0))
 
 
-@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
-@pytest.mark.parametrize("chunk", [None, 1, 2, 5, "auto"])
+@grid(chunk=[None, 1, 2, 5, "auto"], dtype=[tf.float32, tf.float64])
 def test_norms_and_clipped_sums(chunk, dtype):
     """Rows that are looked up twice in one example count once, with the sum of their values."""
     loss, variables = _model(dtype)
@@ -83,10 +83,7 @@ def test_norms_and_clipped_sums(chunk, dtype):
 
 def test_nothing_dense_is_made():
     table = tf.Variable(tf.ones([1000, 3]))
-
-    def loss(ids):
-        return tf.reduce_sum(tf.gather(table, ids) ** 2)
-
+    loss = lambda ids: tf.reduce_sum(tf.gather(table, ids) ** 2)
     calls = [
         lambda x: tf_pfor.per_example_gradients(loss, table, x, sparse=True),
         lambda x: tf_pfor.gradient_norms(loss, table, x),
@@ -99,10 +96,7 @@ def test_nothing_dense_is_made():
 
 def test_more_lookups_than_rows_are_dense():
     table = tf.Variable(TABLE[:2])
-
-    def loss(ids):
-        return tf.reduce_sum(tf.gather(table, ids % 2) ** 3)
-
+    loss = lambda ids: tf.reduce_sum(tf.gather(table, ids % 2) ** 3)
     grads, _ = tf_pfor.per_example_gradients(loss, table, IDS, sparse=True)
     assert grads.shape == [5, 2, 3]
 
@@ -142,11 +136,9 @@ def test_jacobians(block):
     assert slices.values.shape == [2, 2, 3, 4, 3]
     _close(slices.to_dense(), expected[0])
     _close(by_x, expected[1])
-
-    @tf.function
-    def graph(t):
-        return tf_pfor.jacobian(tf.gather(t, [[3, 1], [3, 0]]) ** 2, {"t": t}, **options)["t"]
-
+    graph = tf.function(
+        lambda t: tf_pfor.jacobian(tf.gather(t, [[3, 1], [3, 0]]) ** 2, {"t": t}, **options)["t"]
+    )
     _close(graph(tf.constant(TABLE)).to_dense(), expected[0])
 
 
@@ -157,9 +149,7 @@ def test_examples_of_own_lengths(wrap, dtype, ids):
     """Padding belongs to no row of the table: an infinite gradient of row 0 or 8 stays infinite."""
     table = tf.Variable(tf.tensor_scatter_nd_update(TABLE, [[0, 0]], [np.inf]))
     ids = tf.ragged.constant(ids, dtype=dtype, ragged_rank=1)
-
-    def loss(one):
-        return tf.reduce_sum(tf.gather(table, one) ** 2)
+    loss = lambda one: tf.reduce_sum(tf.gather(table, one) ** 2)
 
     def run(ids):
         grads, _ = tf_pfor.per_example_gradients(loss, table, ids, sparse=True)
@@ -168,9 +158,7 @@ def test_examples_of_own_lengths(wrap, dtype, ids):
     slices, dense, squares = (run if wrap == "eager" else tf.function(run))(ids)
     want = np.zeros([ids.nrows(), *table.shape], np.float32)
     for i in range(len(want)):
-        with tf.GradientTape() as tape:
-            y = loss(ids[i])
-        want[i] = tf.convert_to_tensor(tape.gradient(y, table))
+        want[i] = tf.convert_to_tensor(gradient_of(lambda i=i: loss(ids[i]), table))
     assert isinstance(slices.indices, tf.RaggedTensor)
     assert (dense.shape[1:], squares.shape.rank) == (table.shape, 1)
     _close(dense, want)

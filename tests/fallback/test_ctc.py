@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import assert_close, gradient_of, strict_map, value_and_gradient
 
 LABELS, LENGTHS = tf.constant([[1, 2, 3], [2, 2, 0], [4, 0, 0]]), tf.constant([3, 2, 1])
@@ -18,8 +19,7 @@ def loss(row):
     return tf.nn.ctc_loss(*one, blank_index=0)[0]
 
 
-def with_gradient(row):
-    return value_and_gradient(lambda: loss(row), row[2])
+with_gradient = lambda row: value_and_gradient(lambda: loss(row), row[2])
 
 
 def expected(fn, rows):
@@ -54,10 +54,7 @@ def test_no_rows():
 
 def test_keras():
     ctc = tf.keras.losses.CTC()
-
-    def body(row):
-        return ctc(row[0][None], row[1][None])
-
+    body = lambda row: ctc(row[0][None], row[1][None])
     rows = (tf.constant([[1, 2, 3], [2, 2, 1]]), tf.nn.softmax(LOGITS[:2]))
     check(strict_map(body, rows), expected(body, rows))
 
@@ -98,10 +95,7 @@ def of_keras_ops(row):
 )
 def test_tape_around_what_loops(fn):
     """The gradient function reads what the loop over rows did not keep: it is run once more."""
-
-    def around(losses):
-        return value_and_gradient(losses, LOGITS)
-
+    around = lambda losses: value_and_gradient(losses, LOGITS)
     found = around(lambda: tf_pfor.vectorized_map(fn, ROWS, warn=False))
     check(found, around(lambda: expected(fn, ROWS)))
 
@@ -127,8 +121,7 @@ def test_gradients_around_logits_that_are_cut():
     check(run(LOGITS), slopes(lambda rows: tf.add_n([cut(row) for row in zip(*rows)]), LOGITS))
 
 
-@pytest.mark.parametrize("is_cut", [False, True])
-@pytest.mark.parametrize("n", [0, 3])
+@grid(n=[0, 3], is_cut=[False, True])
 def test_sparse_labels(n, is_cut):
     def sparse(row):
         labels, _, logits, frames = row
@@ -136,9 +129,7 @@ def test_sparse_labels(n, is_cut):
         one = (tf.sparse.from_dense(tf.stack([labels, labels[::-1]])), tf.stack([logits] * 2, 1))
         return tf.compat.v1.nn.ctc_loss(*one, tf.stack([frames, frames]))
 
-    def both(row):
-        return value_and_gradient(lambda: sparse(row), row[2])
-
+    both = lambda row: value_and_gradient(lambda: sparse(row), row[2])
     found = strict_map(both, tuple(a[:n] for a in ROWS))
     if n:
         check(found, expected(both, ROWS))

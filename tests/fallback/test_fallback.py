@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import assert_close, gradient_of, in_threads, strict_map, two_orders
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
@@ -55,18 +56,11 @@ MODES = {
     "function": lambda f: tf.function(f, autograph=False),
     "compiled": lambda f: tf.function(f, autograph=False, jit_compile=True),
 }
+rows = lambda n: tf.random.stateless_uniform([n, 2], [1, 2], 0.5, 2.0)
+loop = lambda fn, x: tf.stack([fn(r) for r in x])
 
 
-def rows(n):
-    return tf.random.stateless_uniform([n, 2], [1, 2], 0.5, 2.0)
-
-
-def loop(fn, x):
-    return tf.stack([fn(r) for r in x])
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", BODIES)
+@grid(name=BODIES, mode=MODES)
 def test_values_and_gradients(name, mode, monkeypatch):
     # Second gradients multiply rounding a thousandfold, so the numbers are of float64.
     monkeypatch.setitem(globals(), "C", tf.cast(C, tf.float64))
@@ -77,18 +71,11 @@ def test_values_and_gradients(name, mode, monkeypatch):
     assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("n", [0, 1, 3])
-@pytest.mark.parametrize("spec", [[3, 2], [None, 2], [None, None]])
+@grid(spec=[[3, 2], [None, 2], [None, None]], n=[0, 1, 3])
 def test_sizes(n, spec):
-    fn = BODIES["several"]
-    if spec[0] is not None:
-        spec = [n, 2]
-    mapped = tf.function(
-        lambda x: tf_pfor.vectorized_map(fn, x),
-        autograph=False,
-        input_signature=[tf.TensorSpec(spec)],
-    )
-    found = mapped(rows(n))
+    fn, spec = BODIES["several"], tf.TensorSpec(spec if spec[0] is None else [n, 2])
+    run = lambda x: tf_pfor.vectorized_map(fn, x)
+    found = tf.function(run, autograph=False, input_signature=[spec])(rows(n))
     assert found.shape[0] == n
     if n:
         np.testing.assert_allclose(found, loop(fn, rows(n)), 1e-5)
@@ -130,11 +117,8 @@ def test_one_warning_for_each_op_type():
         tf_pfor.vectorized_map(BODIES["several"], rows(3))
     texts = sorted(str(w.message) for w in caught if w.category is tf_pfor.FallbackWarning)
     assert all("test_fallback.py:" in t for t in texts)
-    assert [t.split(" (")[0] for t in texts] == [
-        "1 op(s) of type Erf",
-        "1 op(s) of type Sinh",
-        "1 op(s) of type Xlogy",
-    ]
+    types = [f"1 op(s) of type {op}" for op in ("Erf", "Sinh", "Xlogy")]
+    assert [t.split(" (")[0] for t in texts] == types
     assert all("no converter is registered" in t for t in texts)
 
 
@@ -178,10 +162,7 @@ def test_gradients_of_copies_of_a_branch_that_calls():
         "body", lambda x: [tf.cond(x > 0.0, lambda: cubed(x), lambda: -x)], [spec]
     )
     region = Region.of_graph(graph)
-
-    def slope(x, upstream):
-        return tf.gradients(region.copy(x), [x], [upstream])
-
+    slope = lambda x, upstream: tf.gradients(region.copy(x), [x], [upstream])
     slopes = [_graphs.trace("slope", slope, [spec, spec]) for _ in range(2)]
     both = tf.function(
         lambda *given: [Region.of_graph(g).copy(*given) for g in slopes], autograph=False
@@ -210,17 +191,13 @@ def test_an_op_inside_a_loop_can_be_asked_for_by_a_gradient():
         inner = tf.sinh(x)
         return tf.math.erf(inner), lambda dy: dy * inner
 
-    def derivative(m, x):
-        return gradient_of(lambda: tf.reduce_sum(m(x)), x)
-
+    derivative = lambda m, x: gradient_of(lambda: tf.reduce_sum(m(x)), x)
     x = rows(3)
     found = derivative(lambda x: tf_pfor.vectorized_map(odd, x), x)
     np.testing.assert_allclose(found, derivative(lambda x: loop(odd, x), x), 1e-5)
 
 
-# ---------------------------------------------------------------------------
-# Effects
-# ---------------------------------------------------------------------------
+# -- Effects ---------------------------------------------------------------------------------------
 
 
 def in_order(fn, x, **options):
@@ -266,9 +243,7 @@ def test_two_stateful_ops_keep_their_order():
 
 
 def test_the_gradient_of_a_stateful_op():
-    def fn(r):
-        return tf.ensure_shape(tf.py_function(lambda r: r**3, [r], tf.float32), [2])
-
+    fn = lambda r: tf.ensure_shape(tf.py_function(lambda r: r**3, [r], tf.float32), [2])
     x = rows(3)
     with REGISTRY.temporary(), tf.GradientTape() as tape:
         REGISTRY._rules = {k: v for k, v in REGISTRY._rules.items() if k != "EagerPyFunc"}
@@ -278,17 +253,13 @@ def test_the_gradient_of_a_stateful_op():
 
 
 def test_a_stateful_op_is_refused_when_loops_are_off():
+    fn = lambda r, see: tf.py_function(see, [r], tf.int32)
     with pytest.raises(tf_pfor.NotVectorizableError, match="EagerPyFunc.*test_fallback.py"):
-        in_order(
-            lambda r, see: tf.py_function(see, [r], tf.int32),
-            tf.range(3),
-            fallback_to_while_loop=False,
-        )
+        in_order(fn, tf.range(3), fallback_to_while_loop=False)
 
 
 def test_what_is_refused():
-    def dataset(x):
-        return next(iter(tf.data.Dataset.from_tensors(x)))
+    dataset = lambda x: next(iter(tf.data.Dataset.from_tensors(x)))
 
     @tf.function
     def queue(x):
@@ -320,11 +291,9 @@ def test_of_version_1_loops():
 def test_saved_model(tmp_path):
     module = tf.Module()
     fn = BODIES["several"]
-    module.f = tf.function(
-        lambda x: tf_pfor.vectorized_map(fn, x),
-        autograph=False,
-        input_signature=[tf.TensorSpec([None, 2])],
-    )
+    run = lambda x: tf_pfor.vectorized_map(fn, x)
+    spec = tf.TensorSpec([None, 2])
+    module.f = tf.function(run, autograph=False, input_signature=[spec])
     module.w = W
     tf.saved_model.save(module, str(tmp_path))
     x = rows(3)
@@ -366,10 +335,7 @@ def test_loop_with_variables_under_jit_compile(writes):
 def chosen_items(k, x, table):
     """A conditional that runs row by row, for its unknown rank, and reads a list of all rows."""
     ta = tf.TensorArray(tf.float32, 3, clear_after_read=False).unstack(table)
-
-    def item(i):
-        return tf.raw_ops.PlaceholderWithDefault(input=x * ta.read(i), shape=None)
-
+    item = lambda i: tf.raw_ops.PlaceholderWithDefault(input=x * ta.read(i), shape=None)
     return tf.reduce_sum(tf.cond(k > 1, lambda: item(0), lambda: item(k)))
 
 
@@ -387,9 +353,8 @@ def test_gradient_of_a_list_that_a_loop_over_rows_reads():
     assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def pieces(k, x):
-    """Two pieces of x, of lengths that differ between rows."""
-    return tf.TensorArray(tf.float32, 2, infer_shape=False).split(x, [k, 2 - k]).concat()
+# Two pieces of x, of lengths that differ between rows.
+pieces = lambda k, x: tf.TensorArray(tf.float32, 2, infer_shape=False).split(x, [k, 2 - k]).concat()
 
 
 def test_lists_that_a_loop_over_rows_makes():
@@ -425,13 +390,10 @@ def looped_map(fn, elems):
         return tf_pfor.vectorized_map(fn, elems)
 
 
-# ---------------------------------------------------------------------------
-# Gradient functions of loops over rows
-# ---------------------------------------------------------------------------
+# -- Gradient functions of loops over rows ---------------------------------------------------------
 
 
-def slope_of(mapped, x):
-    return gradient_of(lambda: tf.reduce_sum(mapped(x) ** 2), x)
+slope_of = lambda mapped, x: gradient_of(lambda: tf.reduce_sum(mapped(x) ** 2), x)
 
 
 def registered():

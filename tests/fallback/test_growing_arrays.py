@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import case
 from tests.comparisons import by_row, gradient_of
 
 D = tf.float64
@@ -35,14 +36,8 @@ def attention(s):
     return tf.linalg.matvec(s, weights, transpose_a=True)
 
 
-def centred(s):
-    return tf.reduce_sum((s - tf.reduce_mean(s, 0)) ** 2, 0)
-
-
-def numbered(s):
-    return tf.reduce_sum(s * tf.cast(tf.range(tf.shape(s)[0]), D)[:, None], 0)
-
-
+centred = lambda s: tf.reduce_sum((s - tf.reduce_mean(s, 0)) ** 2, 0)
+numbered = lambda s: tf.reduce_sum(s * tf.cast(tf.range(tf.shape(s)[0]), D)[:, None], 0)
 PROGRAMS = {
     "mean": lambda s: tf.reduce_mean(s, 0),
     "sum": lambda s: tf.reduce_sum(s, 0),
@@ -88,9 +83,7 @@ FOR_FEW = (
     "last ones", "numbered", "running sum", "second differences", "sum",
 )  # fmt: skip
 # The same numbers, with a loop over rows in the gradient.
-LOOPED = {
-    "sorted": lambda s: tf.reduce_sum(tf.sort(s, 0) * s, 0),
-}
+LOOPED = {"sorted": lambda s: tf.reduce_sum(tf.sort(s, 0) * s, 0)}
 
 
 def of_states(name, **array):
@@ -99,9 +92,7 @@ def of_states(name, **array):
 
 
 def gradient(fn):
-    def one(x, steps):
-        return gradient_of(lambda: tf.reduce_sum(fn(x, steps) ** 2), x)
-
+    one = lambda x, steps: gradient_of(lambda: tf.reduce_sum(fn(x, steps) ** 2), x)
     return one
 
 
@@ -115,57 +106,53 @@ def mapped(fn, *args, fallback="error"):
         return tf_pfor.vectorized_map(lambda row: fn(*row), args, fallback=fallback)
 
 
+def right(fn, x=X, steps=STEPS, **options):
+    assert_same(mapped(fn, x, steps, **options), by_row(fn, x, steps))
+
+
+def both_right(fn, x=X, steps=STEPS, **options):
+    """Values, and gradients in the body."""
+    right(fn, x, steps, **options)
+    right(gradient(fn), x, steps, **options)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_reductions_without_a_loop(name):
-    fn = of_states(name)
-    assert_same(mapped(fn, X, STEPS), by_row(fn, X, STEPS))
+    right(of_states(name))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_in_the_body_without_a_loop(name):
-    fn = gradient(of_states(name))
-    assert_same(mapped(fn, X, STEPS), by_row(fn, X, STEPS))
+    right(gradient(of_states(name)))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_tape_outside(name):
     fn = of_states(name)
-
-    @tf.function(autograph=False)
-    def of_all(x):
-        return gradient_of(lambda: tf.reduce_sum(mapped(fn, x, STEPS) ** 2), x)
-
+    of_all = tf.function(
+        lambda x: gradient_of(lambda: tf.reduce_sum(mapped(fn, x, STEPS) ** 2), x), autograph=False
+    )
     assert_same(of_all(X), by_row(gradient(fn), X, STEPS))
 
 
 @pytest.mark.parametrize("name", LOOPED)
 def test_what_is_looped_is_right(name):
-    fn = of_states(name)
-    assert_same(mapped(fn, X, STEPS, fallback="loop"), by_row(fn, X, STEPS))
-    fn = gradient(fn)
-    assert_same(mapped(fn, X, STEPS, fallback="loop"), by_row(fn, X, STEPS))
+    both_right(of_states(name), fallback="loop")
     with pytest.raises(tf_pfor.NotVectorizableError, match="not known to be the same"):
-        mapped(fn, X, STEPS)
+        mapped(gradient(of_states(name)), X, STEPS)
 
 
 @pytest.mark.parametrize("name", ["attention", "mean", "last", "joined"])
 @pytest.mark.parametrize("array", [{"shape": None}, {"size": 2}], ids=str)
 def test_arrays_of_other_kinds(name, array):
-    for fn in (of_states(name, **array), gradient(of_states(name, **array))):
-        assert_same(mapped(fn, X[:2], STEPS[:2]), by_row(fn, X[:2], STEPS[:2]))
+    both_right(of_states(name, **array), X[:2], STEPS[:2])
 
 
-def test_arrays_of_a_size_that_the_row_gives():
-    def fn(x, steps):
-        made = tf.TensorArray(D, steps, element_shape=[3])
-
-        def step(t, made):
-            return t + 1, made.write(t, tf.sin(x[t]))
-
-        return attention(tf.while_loop(lambda t, made: t < steps, step, (0, made))[1].stack())
-
-    for one in (fn, gradient(fn)):
-        assert_same(mapped(one, X, STEPS), by_row(one, X, STEPS))
+@case(both_right)
+def test_arrays_of_a_size_that_the_row_gives(x, steps):
+    made = tf.TensorArray(D, steps, element_shape=[3])
+    step = lambda t, made: (t + 1, made.write(t, tf.sin(x[t])))
+    return attention(tf.while_loop(lambda t, made: t < steps, step, (0, made))[1].stack())
 
 
 @pytest.mark.parametrize("steps", [[], [4], [0, 3, 0], [0, 0]], ids=str)
@@ -190,25 +177,14 @@ def test_the_last_of_no_steps_is_an_error():
         mapped(of_states("last"), X[:2], tf.constant([0, 2]))
 
 
-def test_states_that_are_infinite_beyond_the_end_of_a_row():
+@case(both_right, tf.constant([1.0, 0.5, 3.0], D), tf.constant([2, 9, 5]))
+def test_states_that_are_infinite_beyond_the_end_of_a_row(x, steps):
     """The steps of a row do not overflow; steps of a longer row do."""
-
-    def fn(x, steps):
-        array = tf.TensorArray(D, 0, dynamic_size=True, element_shape=[])
-
-        def step(t, s, made):
-            return t + 1, s * s * x, made.write(t, tf.exp(s))
-
-        start = (0, tf.constant(2.0, D), array)
-        s = tf.while_loop(lambda t, s, made: t < steps, step, start)[2].stack()
-        return tf.reduce_sum(tf.math.log(s)) + tf.reduce_max(s)
-
-    def slope(x, steps):
-        return gradient_of(lambda: fn(x, steps), x)
-
-    x, steps = tf.constant([1.0, 0.5, 3.0], D), tf.constant([2, 9, 5])
-    for one in (fn, slope):
-        assert_same(mapped(one, x, steps), by_row(one, x, steps))
+    array = tf.TensorArray(D, 0, dynamic_size=True, element_shape=[])
+    step = lambda t, s, made: (t + 1, s * s * x, made.write(t, tf.exp(s)))
+    start = (0, tf.constant(2.0, D), array)
+    s = tf.while_loop(lambda t, s, made: t < steps, step, start)[2].stack()
+    return tf.reduce_sum(tf.math.log(s)) + tf.reduce_max(s)
 
 
 @pytest.mark.parametrize("name", ["attention", "last", "dense", "differences", "in reverse"])
@@ -232,21 +208,20 @@ def bidirectional(x, steps):
     """Reads its states from the end, and makes an array of all but the last."""
     s = states(x, steps)
     read = tf.TensorArray(D, 0, dynamic_size=True, element_shape=[3]).unstack(s[::-1][:-1])
-    step = lambda t, a: (t + 1, tf.tanh(a * 0.5 + read.read(t)))  # noqa: E731
+    step = lambda t, a: (t + 1, tf.tanh(a * 0.5 + read.read(t)))
     return tf.while_loop(lambda t, _: t < read.size(), step, (0, s[-1]))[1]
 
 
 def test_an_array_of_what_is_cut():
-    assert_same(mapped(bidirectional, X, STEPS), by_row(bidirectional, X, STEPS))
-    fn = gradient(bidirectional)  # of which it is not known that the list of slopes is as long
-    assert_same(mapped(fn, X, STEPS, fallback="loop"), by_row(fn, X, STEPS))
+    right(bidirectional)
+    # It is not known that the list of slopes is as long.
+    right(gradient(bidirectional), fallback="loop")
 
 
 def test_slices_of_other_ends():
     """They are variable-length rows."""
     for fn in (lambda s: tf.reduce_sum(s[-3:-1], 0), lambda s: tf.reduce_sum(s[::2], 0)):
-        one = lambda x, steps, fn=fn: fn(states(x, steps))  # noqa: E731
-        assert_same(mapped(one, X, STEPS), by_row(one, X, STEPS))
+        right(lambda x, steps, fn=fn: fn(states(x, steps)))
 
 
 def test_slices_that_fit_in_long_rows_only():
@@ -254,20 +229,17 @@ def test_slices_that_fit_in_long_rows_only():
         s = states(x, steps)
         return tf.reduce_sum(s[1:4] * s[:3])  # as many only in rows of four steps or more
 
-    assert_same(mapped(one, X[1:2], STEPS[1:2]), by_row(one, X[1:2], STEPS[1:2]))
+    right(one, X[1:2], STEPS[1:2])
     with pytest.raises(tf.errors.InvalidArgumentError, match="differ in some iterations"):
         mapped(one, X[:2], STEPS[:2])
 
 
 def test_second_gradients():
-    fn = gradient(gradient(of_states("attention")))
-    assert_same(mapped(fn, X, STEPS, fallback="loop"), by_row(fn, X, STEPS))
+    right(gradient(gradient(of_states("attention"))), fallback="loop")
 
 
 def test_single_precision():
-    def fn(x, steps):
-        return tf.reduce_mean(tf.cast(states(x, steps), tf.float32), 0)
-
+    fn = lambda x, steps: tf.reduce_mean(tf.cast(states(x, steps), tf.float32), 0)
     np.testing.assert_allclose(mapped(fn, X, STEPS), by_row(fn, X, STEPS), rtol=1e-5)
 
 

@@ -5,12 +5,12 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of, in_threads, strict_map, value_and_gradient
+from tests.cases import grid
+from tests.comparisons import gradient_of, in_threads, pairwise, strict_map, value_and_gradient
 from tests.container_programs import D
 from tests.core.test_late_gradients import W, of_a_variable, of_results
 
 RNG = np.random.default_rng(0)
-
 
 LEAVES = {
     "plain": lambda s: tf.tanh(tf.linalg.matvec(W, s)),
@@ -26,9 +26,7 @@ def of_pair(leaf):
         empty = tf.raw_ops.EmptyTensorList(element_shape=[3], max_num_elements=-1, element_dtype=D)
 
         def body(i, q, s):
-            def pushed():
-                return tf.raw_ops.TensorListPushBack(input_handle=q, tensor=leaf(s))
-
+            pushed = lambda: tf.raw_ops.TensorListPushBack(input_handle=q, tensor=leaf(s))
             q = tf.cond(s[0] > 0, pushed, lambda: q)
             return i + 1, q, leaf(s) * 1.1 + tf.sin(shared) * 0.3
 
@@ -49,9 +47,7 @@ def of_pair(leaf):
 
 
 def in_two_maps(one, k, x, shared):
-    def row(r):
-        return strict_map(lambda q: one(q[0], q[1], r[2]), (r[0], r[1]))
-
+    row = lambda r: strict_map(lambda q: one(q[0], q[1], r[2]), (r[0], r[1]))
     return strict_map(row, (k, x, shared))
 
 
@@ -157,24 +153,14 @@ def test_in_threads():
         np.testing.assert_allclose(found, one_by_one(one, *given), rtol=1e-12)
 
 
-# ---------------------------------------------------------------------------
-# Doubly ragged rows
-# ---------------------------------------------------------------------------
+# -- Doubly ragged rows ----------------------------------------------------------------------------
 
 WAVES = tf.RaggedTensor.from_nested_row_lengths(
     tf.random.stateless_normal([36], [1, 2]), [[2, 0, 3, 1], [3, 5, 9, 6, 1, 12]]
 )
-
-
-def two_channels(x):
-    return tf.stack([x, x * x])
-
-
-def window(x, size):
-    """All from there on where ``size`` is -1."""
-    return tf.slice(two_channels(x), [0, 1], tf.stack([-1, size]))
-
-
+two_channels = lambda x: tf.stack([x, x * x])
+# All from there on where ``size`` is -1.
+window = lambda x, size: tf.slice(two_channels(x), [0, 1], tf.stack([-1, size]))
 OF_WAVES = {
     "rfft": lambda x: tf.abs(tf.signal.rfft(x, fft_length=[8])),
     "rfft of channels": lambda x: tf.abs(tf.signal.rfft(two_channels(x), fft_length=[8])),
@@ -249,8 +235,7 @@ def test_a_branch_of_a_ragged_inner_map_is_differentiated_twice():
     assert np.allclose(slope, tf.convert_to_tensor(tape.gradient(total, table)), rtol=1e-5)
 
 
-@pytest.mark.parametrize("counts", [[1, 0, 1, 0], [0, 1, 2, 1], [0, 0, 0, 0]])
-@pytest.mark.parametrize("is_variable", [False, True])
+@grid(is_variable=[False, True], counts=[[1, 0, 1, 0], [0, 1, 2, 1], [0, 0, 0, 0]])
 def test_gradients_of_inner_maps_of_no_rows(counts, is_variable):
     """The gradient of what an inner map shares has its shape, also where no inner row asks."""
     values = [0.3, 0.5, 0.7, 0.9]
@@ -269,8 +254,7 @@ def test_gradients_of_inner_maps_of_no_rows(counts, is_variable):
         )
         return y + tf.reduce_sum(tf.sin(slope))
 
-    def by_loop(fn, rows):
-        return tf.map_fn(fn, rows, fn_output_signature=tf.float32)
+    by_loop = lambda fn, rows: tf.map_fn(fn, rows, fn_output_signature=tf.float32)
 
     def result(run):
         with tf.GradientTape() as tape:
@@ -281,17 +265,14 @@ def test_gradients_of_inner_maps_of_no_rows(counts, is_variable):
         slope = tape.gradient(total, flat, unconnected_gradients="zero")
         return found, tf.convert_to_tensor(slope)
 
-    def inner(fn, rows):
-        return tf_pfor.vectorized_map(fn, rows, warn=False)
-
+    inner = lambda fn, rows: tf_pfor.vectorized_map(fn, rows, warn=False)
     found = result(
         lambda rows: tf_pfor.vectorized_map(
             lambda e: with_slope(inner, *e), (rows, counts), warn=False
         )
     )
     wanted = result(lambda r: tf.stack([with_slope(by_loop, r[i], counts[i]) for i in range(4)]))
-    for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    pairwise(np.testing.assert_allclose, found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_gradient_of_products_in_an_inner_map():

@@ -5,22 +5,17 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import compare_around, compare_rows
+from tests.cases import grid
+from tests.comparisons import compare_around, compare_rows, value_and_gradient
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 LENGTHS = np.int32([[1, 2, 1], [2, 1, 1], [0, 1, 3]])
+SUMS = np.maximum(X, 0).sum(1)
 TABLE = tf.Variable(np.arange(10, dtype=np.float32).reshape(5, 2))
 
 pytestmark = pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
-
-
-def _positive(x):
-    return tf.boolean_mask(x, x > 0)
-
-
-@tf.function
-def _positive_function(x):
-    return tf.boolean_mask(x, x > 0)
+_positive = lambda x: tf.boolean_mask(x, x > 0)
+_positive_function = tf.function(lambda x: tf.boolean_mask(x, x > 0))
 
 
 def _centered(x, _):
@@ -42,14 +37,11 @@ def _asserted(x, _):
 
 
 def _in_a_while(x, lengths):
-    def step(k, total):
-        return k + 1, total + tf.reduce_sum(tf.boolean_mask(x, x > total))
-
+    step = lambda k, total: (k + 1, total + tf.reduce_sum(tf.boolean_mask(x, x > total)))
     return tf.while_loop(lambda k, _: k < lengths[0], step, (0, 0.0))[1]
 
 
-def _in_a_cond(x, _):
-    return tf.reduce_sum(tf.cond(x[0] > 0, lambda: _positive(x), lambda: x[1:]) ** 2)
+_in_a_cond = lambda x, _: tf.reduce_sum(tf.cond(x[0] > 0, lambda: _positive(x), lambda: x[1:]) ** 2)
 
 
 def _array(x, lengths):
@@ -59,10 +51,7 @@ def _array(x, lengths):
     return tf.reduce_sum(array.concat() ** 2)
 
 
-def _ragged(x, lengths):
-    return tf.RaggedTensor.from_row_lengths(x, lengths)
-
-
+_ragged = lambda x, lengths: tf.RaggedTensor.from_row_lengths(x, lengths)
 BODIES = {
     "array": _array,
     "assert": _asserted,
@@ -111,23 +100,16 @@ def test_values_and_gradients(name):
     compare_around(BODIES[name], tf.constant(X), tf.constant(LENGTHS), **options)
 
 
-@pytest.mark.parametrize("name", ["mask", "map_fn", "ragged square", "cond", "path"])
-@pytest.mark.parametrize("n", [0, 1, 3])
+@grid(n=[0, 1, 3], name=["mask", "map_fn", "ragged square", "cond", "path"])
 def test_unknown_numbers_and_shapes(name, n):
-    body = BODIES[name]
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None]), tf.TensorSpec([None, 3], tf.int32)])
-    def run(x, lengths):
-        return _mapped(body, x, lengths)
-
-    found = run(X[:n], LENGTHS[:n])
-    assert found.shape[0] == n
-    known = _mapped(body, tf.constant(X[:n]), tf.constant(LENGTHS[:n]))
-    assert known.shape[0] == n
-    if n:
-        expected = _each(body, X[:n], LENGTHS[:n])
-        np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
-        np.testing.assert_allclose(known, expected, 1e-5, 1e-6)
+    run = lambda x, lengths: _mapped(BODIES[name], x, lengths)
+    specs = [tf.TensorSpec([None, None]), tf.TensorSpec([None, 3], tf.int32)]
+    for function in (tf.function(run, input_signature=specs), run):
+        found = function(tf.constant(X[:n]), tf.constant(LENGTHS[:n]))
+        assert found.shape[0] == n
+        if n:
+            expected = _each(BODIES[name], X[:n], LENGTHS[:n])
+            np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
 
 
 @pytest.mark.parametrize("name", ["mask", "path", "called", "unique places"])
@@ -140,9 +122,7 @@ def test_a_map_in_a_map(name):
 
 
 def test_jacobians():
-    def fn(x):
-        return tf.reduce_sum(_positive(x) ** 3)
-
+    fn = lambda x: tf.reduce_sum(_positive(x) ** 3)
     found = tf_pfor.vmap(tf_pfor.jacrev(fn))(X)
     np.testing.assert_allclose(found, 3 * np.maximum(X, 0) ** 2, 1e-5)
     hessian = tf_pfor.hessian(fn)(X[0])
@@ -150,16 +130,11 @@ def test_jacobians():
 
 
 def test_jit_compile():
-    @tf.function(jit_compile=True)
-    def run(x):
-        return tf_pfor.vectorized_map(lambda row: tf.reduce_sum(_positive(row)), x)
-
-    np.testing.assert_allclose(run(X), np.maximum(X, 0).sum(1), 1e-5)
+    run = lambda x: tf_pfor.vectorized_map(lambda row: tf.reduce_sum(_positive(row)), x)
+    np.testing.assert_allclose(tf.function(run, jit_compile=True)(X), SUMS, 1e-5)
 
 
-# ---------------------------------------------------------------------------
-# Ragged elements
-# ---------------------------------------------------------------------------
+# -- Ragged elements -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [(), (2,)], ids=["scalars", "vectors"])
@@ -167,13 +142,8 @@ def test_jit_compile():
 def test_ragged_elements(shape, lengths):
     values = np.random.default_rng(1).normal(size=(sum(lengths), *shape)).astype(np.float32)
     scale = np.arange(1, len(lengths) + 1, dtype=np.float32)
-
-    def body(e):
-        return tf.reduce_sum(e["r"] ** 3, 0) * e["x"], tf.shape(e["r"])[0]
-
-    def run(elems):
-        return tf_pfor.vectorized_map(body, elems)
-
+    body = lambda e: (tf.reduce_sum(e["r"] ** 3, 0) * e["x"], tf.shape(e["r"])[0])
+    run = lambda elems: tf_pfor.vectorized_map(body, elems)
     for call in (run, tf.function(run)):
         x = tf.constant(values)
         with tf.GradientTape() as tape:
@@ -191,9 +161,7 @@ def test_ragged_elements(shape, lengths):
         np.testing.assert_allclose(found, slopes, 1e-4, 1e-6)
 
 
-# ---------------------------------------------------------------------------
-# Results, effects, errors
-# ---------------------------------------------------------------------------
+# -- Results, effects, errors ----------------------------------------------------------------------
 
 
 def test_results_of_one_shape_after_all():
@@ -231,21 +199,16 @@ def test_what_depends_on_them_outside():
         return x
 
     tf_pfor.vectorized_map(body, X)
-    np.testing.assert_allclose(total, np.maximum(X, 0).sum(), 1e-5)
+    np.testing.assert_allclose(total, SUMS.sum(), 1e-5)
 
 
 def test_results_of_python_code():
     """Readers of rows of unknown rank run with them; as a result they are an error with a cure."""
-
-    def body(x):
-        return tf.numpy_function(lambda v: v, [_positive(x)], tf.float32)
-
-    def known(x):
-        return tf.ensure_shape(body(x), [None])
-
+    body = lambda x: tf.numpy_function(lambda v: v, [_positive(x)], tf.float32)
+    known = lambda x: tf.ensure_shape(body(x), [None])
     for rows in (body, known):
         found = tf_pfor.vectorized_map(lambda x, rows=rows: tf.reduce_sum(rows(x)), X)
-        np.testing.assert_allclose(found, np.maximum(X, 0).sum(1), 1e-5)
+        np.testing.assert_allclose(found, SUMS, 1e-5)
     with pytest.raises(tf.errors.InvalidArgumentError) as info:
         tf_pfor.vectorized_map(body, X)
     for part in ("test_uneven_regions.py:", "differs between iterations", "tf.ensure_shape"):
@@ -258,28 +221,23 @@ def test_prints(capfd):
         tf.print(v)
         return tf.reduce_sum(v)
 
-    np.testing.assert_allclose(tf_pfor.vectorized_map(body, X), np.maximum(X, 0).sum(1), 1e-5)
+    np.testing.assert_allclose(tf_pfor.vectorized_map(body, X), SUMS, 1e-5)
     printed = capfd.readouterr().err  # all rows at once, as a RaggedTensor is shown
     rows = "[[0.125730, 0.640423, 0.104900], [0.361595, 1.304000, 0.947081], [0.041326]]"
     assert rows in printed
 
 
 def test_custom_gradients():
-    @tf.custom_gradient
-    def inside(v):
-        return 2.0 * v, lambda dy: 100.0 * dy
-
-    @tf.custom_gradient
-    def around(x):
-        return tf.reduce_sum(_positive(x)), lambda dy: 7.0 * tf.ones_like(x)
+    inside = tf.custom_gradient(lambda v: (2.0 * v, lambda dy: 100.0 * dy))
+    around = tf.custom_gradient(
+        lambda x: (tf.reduce_sum(_positive(x)), lambda dy: 7.0 * tf.ones_like(x))
+    )
 
     def gradient(body):
         x = tf.constant(X)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf_pfor.vectorized_map(body, x)
+        y, slopes = value_and_gradient(lambda: tf_pfor.vectorized_map(body, x), x)
         np.testing.assert_allclose(y, _each(body, X), 1e-5)
-        return tape.gradient(y, x)
+        return slopes
 
     np.testing.assert_allclose(gradient(around), np.full(X.shape, 7))
     found = gradient(lambda x: tf.reduce_sum(inside(_positive(x))))

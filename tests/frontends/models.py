@@ -18,8 +18,7 @@ def save(path, *specs, variables=(), resources=(), others=None, **named):
     return saved
 
 
-def spec(shape, dtype, name):
-    return tf.TensorSpec(shape, dtype, name)
+spec = lambda shape, dtype, name: tf.TensorSpec(shape, dtype, name)
 
 
 def linear(path):

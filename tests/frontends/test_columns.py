@@ -13,12 +13,7 @@ from tf_pfor import ArgumentError, ArgumentTypeError, column_function
 from tf_pfor.frontends.columns._elements import ElementsFunction
 
 RNG = np.random.default_rng(0)
-
-
-def arrays(*shapes):
-    return [RNG.normal(size=shape) for shape in shapes]
-
-
+arrays = lambda *shapes: [RNG.normal(size=shape) for shape in shapes]
 BATCH = {
     "number": np.array([1.5, -2.0, 3.0], np.float32),
     "flag": np.array([True, False, True]),
@@ -369,13 +364,10 @@ def test_wrong_use(make, message):
         make()
 
 
-# ---------------------------------------------------------------------------
-# Elements one by one, as Beam has them
-# ---------------------------------------------------------------------------
+# -- Elements one by one, as Beam has them ---------------------------------------------------------
 
 
-def of_elements(fn, spec=None, binary=False):
-    return ElementsFunction(fn, spec, {}, binary=binary)
+of_elements = lambda fn, spec=None, binary=False: ElementsFunction(fn, spec, {}, binary=binary)
 
 
 def test_elements():

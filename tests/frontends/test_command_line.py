@@ -74,29 +74,25 @@ def test_a_file(run, tmp_path):
     sys.modules.pop("mine_of_a_file")
 
 
-@pytest.mark.parametrize(
-    ("argv", "says"),
-    [
-        (("explain", "linear"), "Cannot read 'linear'"),
-        (("explain", f"{F}:linear"), "It needs --input"),
-        (("explain", f"{F}:missing", "-n", "3"), "linear"),
-        (("explain", f"{F}:NUMBER", "-n", "3"), "is a int"),
-        (("explain", "no_such_module:f", "-n", "3"), "no module 'no_such_module'"),
-        (("explain", "no_such_file.py:f", "-n", "3"), "no file"),
-        (("explain", f"{F}:linear", "--input", "float32[x]"), "Cannot read the input"),
-        (("explain", f"{F}:linear", "-n", "many"), "not a number of rows"),
-        (("explain", f"{F}:product", "--input", "shared:float32[3]"), "nothing to map over"),
-        (("explain", f"{F}:broken", "--input", "float32[3]"), "KeyError"),
-        (("bench", f"{F}:square", "-n", "0"), "at least 1"),
-        (("coverage", "Matmul"), "Did you mean MatMul"),
-        (("coverage", "tf.image.resiz"), "Did you mean tf.image.resize"),
-        (("coverage", "numpy.abs"), "no endpoint"),
-        (("nothing",), "invalid choice"),
-        ((), "required"),
-        (("doctor", "--color"), "unrecognized"),
-    ],
-    ids=lambda x: " ".join(x)[:40] if isinstance(x, tuple) else "",
-)
+@pytest.mark.parametrize(("argv", "says"), [
+    (("explain", "linear"), "Cannot read 'linear'"),
+    (("explain", f"{F}:linear"), "It needs --input"),
+    (("explain", f"{F}:missing", "-n", "3"), "linear"),
+    (("explain", f"{F}:NUMBER", "-n", "3"), "is a int"),
+    (("explain", "no_such_module:f", "-n", "3"), "no module 'no_such_module'"),
+    (("explain", "no_such_file.py:f", "-n", "3"), "no file"),
+    (("explain", f"{F}:linear", "--input", "float32[x]"), "Cannot read the input"),
+    (("explain", f"{F}:linear", "-n", "many"), "not a number of rows"),
+    (("explain", f"{F}:product", "--input", "shared:float32[3]"), "nothing to map over"),
+    (("explain", f"{F}:broken", "--input", "float32[3]"), "KeyError"),
+    (("bench", f"{F}:square", "-n", "0"), "at least 1"),
+    (("coverage", "Matmul"), "Did you mean MatMul"),
+    (("coverage", "tf.image.resiz"), "Did you mean tf.image.resize"),
+    (("coverage", "numpy.abs"), "no endpoint"),
+    (("nothing",), "invalid choice"),
+    ((), "required"),
+    (("doctor", "--color"), "unrecognized"),
+], ids=lambda x: " ".join(x)[:40] if isinstance(x, tuple) else "")  # fmt: skip
 def test_wrong_use(run, argv, says):
     code, _, err = run(*argv)
     assert code == 2

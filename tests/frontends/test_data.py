@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.frontends.datasets import Dataset, assert_rows, results, rows
 from tf_pfor.data import map_and_batch, vectorize
 
@@ -19,15 +20,9 @@ RAGGED = tf.ragged.constant([[1, 2], [], [3], [4, 5, 6], [7]])
 DEEP = tf.ragged.constant([[[1.0, 2.0], [3.0]], [], [[4.0], [5.0, 6.0], []]], ragged_rank=2)
 SPARSE = tf.sparse.from_dense([[0, 1, 0], [2, 0, 3], [0, 0, 0], [4, 5, 6]])
 TEXT = tf.constant(["a b c", "", "d", "e f", "g h i j"])
-
-
-def of_range(n):
-    return Dataset.range(n)
-
-
-def ranges():
-    """int64 rows of 0 to 6 elements."""
-    return Dataset.range(7).map(tf.range)
+of_range = lambda n: Dataset.range(n)
+# int64 rows of 0 to 6 elements.
+ranges = lambda: Dataset.range(7).map(tf.range)
 
 
 def images():
@@ -92,8 +87,7 @@ LOOPED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("drop", [False, True])
-@pytest.mark.parametrize("name", CASES)
+@grid(name=CASES, drop=[False, True])
 def test_against_a_loop(name, drop):
     make, fn = CASES[name]
     dataset = make()
@@ -166,8 +160,7 @@ def test_none_is_none():
     assert_rows(rows(found), [[i] for i in np.arange(4)])
 
 
-@pytest.mark.parametrize("parallel", [None, 1, 2, tf.data.AUTOTUNE])
-@pytest.mark.parametrize("size", [1, np.int64(2), tf.constant(4, tf.int64), 100])
+@grid(size=[1, np.int64(2), tf.constant(4, tf.int64), 100], parallel=[None, 1, 2, tf.data.AUTOTUNE])
 def test_sizes_and_parallel_calls(size, parallel):
     options = {"num_parallel_calls": parallel, "deterministic": True}
     found = of_range(9).apply(map_and_batch(lambda i: -i, size, **options))
@@ -239,9 +232,7 @@ class TestRandomness:
                 assert all((x == y).all() for x, y in zip(a, b))
 
     def test_stateful_draws_differ(self):
-        def fn(_):
-            return tf.random.uniform([])
-
+        fn = lambda _: tf.random.uniform([])
         dataset = of_range(12).apply(map_and_batch(fn, 4))
         assert len({float(x) for (x,) in rows(dataset)}) == 12
         same = of_range(12).apply(map_and_batch(fn, 4, randomness="same"))
@@ -303,10 +294,7 @@ class TestPlaces:
 
     def test_in_threads(self):
         transformation = map_and_batch(lambda i: i * 3, 4)
-
-        def run(k):
-            return [int(x) for (x,) in rows(of_range(10 + k).apply(transformation))]
-
+        run = lambda k: [int(x) for (x,) in rows(of_range(10 + k).apply(transformation))]
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             found = list(pool.map(run, range(8)))
         assert found == [[3 * i for i in range(10 + k)] for k in range(8)]
@@ -335,9 +323,7 @@ class TestPlaces:
         assert_rows(found, [[i * i] for i in np.arange(8)])
 
     def test_a_map_in_the_function(self):
-        def fn(x):
-            return tf_pfor.vectorized_map(lambda v: v * tf.reduce_max(x), x)
-
+        fn = lambda x: tf_pfor.vectorized_map(lambda v: v * tf.reduce_max(x), x)
         found = Dataset.from_tensor_slices(X).apply(map_and_batch(fn, 4, fallback="error"))
         assert_rows(rows(found), [[x * x.max()] for x in X])
 
@@ -377,9 +363,7 @@ class TestUnknownShapes:
 
 class TestVectorize:
     def test_of_batches(self):
-        def fn(x, y):
-            return {"a": tf.reduce_sum(x) * y}
-
+        fn = lambda x, y: {"a": tf.reduce_sum(x) * y}
         batches = Dataset.from_tensor_slices((X, X[:, 0])).batch(4, drop_remainder=True)
         found = batches.map(vectorize(fn, fallback="error"))
         assert found.element_spec == {"a": tf.TensorSpec([4], tf.float32)}

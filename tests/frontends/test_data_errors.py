@@ -11,11 +11,7 @@ from tests.devices import of_cpus
 from tests.frontends.datasets import Dataset
 from tf_pfor.data import explain, filter_map_and_batch, find_failure, map_and_batch, vectorize
 
-
-def identity(x):
-    return x
-
-
+identity = lambda x: x
 ARGUMENTS = {
     "fn": (lambda: map_and_batch(3, 2), TypeError, "fn must be a function"),
     "fn of vectorize": (lambda: vectorize(None), TypeError, "fn must be a function"),
@@ -179,10 +175,7 @@ class TestExplain:
             explain(identity, tf.range(3))
 
 
-def _number(text):
-    return tf.strings.to_number(text) * 2.0
-
-
+_number = lambda text: tf.strings.to_number(text) * 2.0
 NUMBERS = ["1", "2", "3", "four", "5"]
 
 
@@ -221,11 +214,7 @@ def test_datasets_stay_what_they_are(tmp_path):
     tf.train.Checkpoint(it=other).read(path)
     assert next(other).numpy().tolist() == [6.0]
     assert isinstance(iterator, tf.data.Iterator)
-
-    @tf.function
-    def total(it):
-        return tf.reduce_sum(next(it))
-
+    total = tf.function(lambda it: tf.reduce_sum(next(it)))
     assert total(iter(ds)) == 6.0
     assert sum(float(tf.reduce_sum(x)) for x in ds.unbatch().batch(3)) == 12.0
 

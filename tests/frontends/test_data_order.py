@@ -14,8 +14,7 @@ def batches(fn, n=64, size=8, **options):
     return [batch.numpy().tolist() for batch in made]
 
 
-def number(text):
-    return tf.strings.to_number(text)
+number = lambda text: tf.strings.to_number(text)
 
 
 @pytest.mark.parametrize("options", [{}, {"choose": "loop"}])
@@ -108,8 +107,7 @@ def ids(i):
     return found
 
 
-def checked_ids(i):
-    return tf.ensure_shape(tf.numpy_function(np.arange, [i], tf.int64), [None])
+checked_ids = lambda i: tf.ensure_shape(tf.numpy_function(np.arange, [i], tf.int64), [None])
 
 
 @pytest.mark.parametrize("fn", [ids, checked_ids])

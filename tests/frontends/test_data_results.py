@@ -8,16 +8,14 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.frontends.datasets import Dataset, assert_rows, results, rows
 from tf_pfor.data import filter_map_and_batch, map_and_batch, vectorize
 from tf_pfor.frontends.data._choice import Cost, _cost
 
 WORDS = ["a b c", "", "d", "e f", "g h i j"]
-
-
-def tokens(i):
-    """Ids of variable length, and a grid whose shape differs."""
-    return {"ids": tf.range(i) + 1, "grid": tf.ones([i, i + 1]), "i": i}
+# Ids of variable length, and a grid whose shape differs.
+tokens = lambda i: {"ids": tf.range(i) + 1, "grid": tf.ones([i, i + 1]), "i": i}
 
 
 def dropped(i):
@@ -48,9 +46,7 @@ class TestPadding:
         "tensors": {"ids": tf.constant([6], tf.int64), "grid": (-1, 8), "i": []},
     }
 
-    @pytest.mark.parametrize("choose", ["vectorized", "loop"])
-    @pytest.mark.parametrize("values", ["zeros", "values"])
-    @pytest.mark.parametrize("name", SHAPES)
+    @grid(name=SHAPES, values=["zeros", "values"], choose=["vectorized", "loop"])
     def test_as_padded_batch(self, name, values, choose):
         shapes, dataset = self.SHAPES[name], Dataset.range(6)
         values = (
@@ -69,9 +65,7 @@ class TestPadding:
         assert_same(batches.map(vectorize(tokens, out_shapes="padded")), wanted)
 
     def test_one_value_for_all(self):
-        def fn(i):
-            return tf.range(i), tf.range(i + 1)
-
+        fn = lambda i: (tf.range(i), tf.range(i + 1))
         found = Dataset.range(4).apply(map_and_batch(fn, 4, out_shapes="padded", padding_values=-1))
         wanted = Dataset.range(4).map(fn).padded_batch(4, padding_values=np.int64(-1))
         assert_same(found, wanted)
@@ -120,9 +114,7 @@ class TestPadding:
 
 
 class TestFilter:
-    @pytest.mark.parametrize("choose", ["vectorized", "loop"])
-    @pytest.mark.parametrize("drop", [False, True])
-    @pytest.mark.parametrize("size", [1, 3, 20])
+    @grid(size=[1, 3, 20], drop=[False, True], choose=["vectorized", "loop"])
     def test_as_filter_and_batch(self, size, drop, choose):
         dataset = Dataset.range(11)
         options = {"drop_remainder": drop, "choose": choose, "fallback": "error"}
@@ -136,9 +128,7 @@ class TestFilter:
         assert found.element_spec["i"].shape.as_list() == [size if drop else None]
 
     def test_without_refill(self):
-        def fn(i):
-            return (i > 3) & (i % 2 == 0), i
-
+        fn = lambda i: ((i > 3) & (i % 2 == 0), i)
         found = Dataset.range(9).apply(filter_map_and_batch(fn, 3, refill=False))
         assert [b.numpy().tolist() for b in found] == [[], [4], [6, 8]]
         assert found.cardinality().numpy() == 3
@@ -155,9 +145,7 @@ class TestFilter:
         assert sum(b.nrows().numpy() for b in found) == 0
 
     def test_padded(self):
-        def fn(i):
-            return i % 3 > 0, tf.range(i)
-
+        fn = lambda i: (i % 3 > 0, tf.range(i))
         found = Dataset.range(9).apply(filter_map_and_batch(fn, 4, out_shapes="padded"))
         wanted = Dataset.range(9).filter(lambda i: i % 3 > 0).map(tf.range).padded_batch(4)
         assert_same(found, wanted)
@@ -180,8 +168,7 @@ class TestFilter:
         assert_rows(rows(found), [[i, -i] for i in np.arange(2, 5)])
 
     @pytest.mark.parametrize(
-        "fn",
-        [lambda i: i, lambda i: (i, i), lambda i: (tf.stack([i > 1]), i), lambda i: {"a": i}],
+        "fn", [lambda i: i, lambda i: (i, i), lambda i: (tf.stack([i > 1]), i), lambda i: {"a": i}]
     )
     @pytest.mark.parametrize("choose", ["vectorized", "loop"])
     def test_no_pair(self, fn, choose):
@@ -200,8 +187,7 @@ def grids(i):
 
 
 class TestChoose:
-    @pytest.mark.parametrize("fn", [tokens, grids, tf.range])
-    @pytest.mark.parametrize("drop", [False, True])
+    @grid(drop=[False, True], fn=[tokens, grids, tf.range])
     def test_both_forms_are_alike(self, fn, drop):
         forms = [
             Dataset.range(9).apply(map_and_batch(fn, 4, drop_remainder=drop, choose=choose))
@@ -283,9 +269,7 @@ class TestChoose:
         assert next(iter(found)).numpy().tolist() == [0, 1, 2, 3]
 
     def test_what_cannot_be_vectorized_is_a_loop(self):
-        def fn(i):
-            return tf.random.uniform([]), i
-
+        fn = lambda i: (tf.random.uniform([]), i)
         options = {"randomness": "error", "choose": "auto"}
         found = Dataset.range(5).apply(map_and_batch(fn, 2, **options))
         assert [i for _, i in rows(found)] == [0, 1, 2, 3, 4]

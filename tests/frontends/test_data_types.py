@@ -60,10 +60,7 @@ class Plain(tf.experimental.ExtensionType):
     words: tf.RaggedTensor
 
 
-def ragged(x):
-    return tf.RaggedTensor.from_row_lengths(x, [1, 2])
-
-
+ragged = lambda x: tf.RaggedTensor.from_row_lengths(x, [1, 2])
 MAKE = {
     "tensors": lambda x: Pair(x, x[0]),
     "encoder": lambda x: Range(x, x + 1.0),
@@ -147,10 +144,7 @@ def test_of_batches():
 
 def test_what_explains_and_finds():
     dataset = Dataset.from_tensor_slices([[1.0], [0.0], [2.0]]).map(lambda x: Pair(x, x))
-
-    def one(p):
-        return tf.debugging.check_numerics(1.0 / p.a, "zero")
-
+    one = lambda p: tf.debugging.check_numerics(1.0 / p.a, "zero")
     assert any(r.op_type == "CheckNumerics" for r in explain(one, dataset).records)
     assert find_failure(one, dataset).index == 1
 

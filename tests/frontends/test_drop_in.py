@@ -21,7 +21,6 @@ __all__ = ["peer"]  # a fixture
 
 X = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32)
 
-
 PLACES = {
     "tf": lambda: tf.vectorized_map,
     "v1": lambda: tf.compat.v1.vectorized_map,
@@ -224,9 +223,7 @@ def test_config(peer):
 
 
 def test_config_of_an_outer_loop(peer):
-    def outer(i, pfor_config):
-        return FLOW.pfor(lambda j: pfor_config.reduce_sum(i * 10 + j), 3)
-
+    outer = lambda i, pfor_config: FLOW.pfor(lambda j: pfor_config.reduce_sum(i * 10 + j), 3)
     with drop_in():
         assert FLOW.pfor(outer, 2).numpy().tolist() == [[10, 12, 14]] * 2
         with pytest.raises(ValueError, match="in blocks"):

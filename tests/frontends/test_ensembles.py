@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import close
+from tests.cases import grid
+from tests.comparisons import close, pairwise
 from tf_pfor import ArgumentError, ArgumentTypeError
 from tf_pfor.keras import Ensemble, Variables, functional_call, stack
 
@@ -77,8 +78,7 @@ def test_updates_are_returned_and_models_stay():
 
     outputs, after = tf_pfor.vmap(call, in_axes=(0, None))(stack(models), X)
     for held, model in zip(before, models):
-        for a, b in zip(held, model.get_weights(), strict=True):
-            np.testing.assert_array_equal(a, b)
+        pairwise(np.testing.assert_array_equal, held, model.get_weights())
     for i, model in enumerate(models):
         close(outputs[i], model(X, training=True))
         assert isinstance(after, Variables)
@@ -192,8 +192,7 @@ def test_each_member_is_trained_as_if_alone():
     close(history.history["loss"], np.mean(losses, 0))
     for i, model in enumerate(alone):
         member = ensemble.member(i)
-        for a, b in zip(member.get_weights(), model.get_weights(), strict=True):
-            close(a, b)
+        pairwise(close, member.get_weights(), model.get_weights())
         close(ensemble.members(X)[i], model(X))
         close(member(X), model(X))
     close(ensemble.predict(X, verbose=0), np.mean([m(X) for m in alone], 0))
@@ -223,8 +222,7 @@ def test_data_of_each_member():
     for i in range(K):
         model = dense(i)
         fitted(model, X[picks[:, i]], Y[picks[:, i]])
-        for a, b in zip(ensemble.member(i).get_weights(), model.get_weights(), strict=True):
-            close(a, b)
+        pairwise(close, ensemble.member(i).get_weights(), model.get_weights())
 
 
 def test_data_of_each_member_without_weights():
@@ -251,8 +249,7 @@ def test_a_loss_that_is_not_reduced():
         reports.append([*history["loss"], model.evaluate(X, Y, 9, verbose=0)])
     close(reports[0], np.mean(reports[1:], 0))
     for i, model in enumerate(models):
-        for a, b in zip(ensemble.member(i).get_weights(), model.get_weights(), strict=True):
-            close(a, b)
+        pairwise(close, ensemble.member(i).get_weights(), model.get_weights())
     ensemble = Ensemble([dense(i) for i in range(K)])  # with penalties, which Keras does not add
     ensemble.compile("sgd", loss)
     found = ensemble.evaluate(X, Y, 24, verbose=0)
@@ -319,17 +316,14 @@ def test_saved_and_loaded(build, tmp_path):
     ensemble.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert (loaded.count, loaded.data, loaded.name) == (K, "shared", "several")
-    for a, b in zip(ensemble.get_weights(), loaded.get_weights(), strict=True):
-        np.testing.assert_array_equal(a, b)
-    for a, b in zip(tf.nest.flatten(ensemble.members(x)), tf.nest.flatten(loaded.members(x))):
-        close(a, b)
+    pairwise(np.testing.assert_array_equal, ensemble.get_weights(), loaded.get_weights())
+    pairwise(close, tf.nest.flatten(ensemble.members(x)), tf.nest.flatten(loaded.members(x)))
     if build is dense:
         loaded.fit(X, Y, verbose=0)
     ensemble.save_weights(tmp_path / "w.weights.h5")
     other = Ensemble([build(2) for _ in range(K)])
     other.load_weights(tmp_path / "w.weights.h5")
-    for a, b in zip(tf.nest.flatten(ensemble.members(x)), tf.nest.flatten(other.members(x))):
-        close(a, b)
+    pairwise(close, tf.nest.flatten(ensemble.members(x)), tf.nest.flatten(other.members(x)))
 
 
 def test_equal_seeds_become_different_ones():
@@ -365,8 +359,7 @@ def test_compiled_by_xla():
     close(ensemble.members(X), plain.members(X), rtol=1e-4, atol=1e-5)
 
 
-def linear(**options):
-    return keras.Sequential([keras.Input([4]), keras.layers.Dense(2, **options)])
+linear = lambda **options: keras.Sequential([keras.Input([4]), keras.layers.Dense(2, **options)])
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -448,8 +441,7 @@ def test_weight_decay_of_each_member():
         models[1].set_weights(starts[1])
         models[1].compile(made[1], "mse")
         models[1].fit(X, Y, 24, epochs=2, verbose=0)
-        for a, b in zip(ensemble.member(1).get_weights(), models[1].get_weights(), strict=True):
-            close(a, b)
+        pairwise(close, ensemble.member(1).get_weights(), models[1].get_weights())
         models[1].set_weights(starts[1])
 
 
@@ -476,12 +468,10 @@ def test_constraints_of_each_member():
         alone = make()
         alone.set_weights(start)
         fitted(alone)
-        for a, b in zip(ensemble.member(i).get_weights(), alone.get_weights(), strict=True):
-            close(a, b)
+        pairwise(close, ensemble.member(i).get_weights(), alone.get_weights())
 
 
-@pytest.mark.parametrize("data", ["shared", "own"])
-@pytest.mark.parametrize("build", [linear, gate])
+@grid(build=[linear, gate], data=["shared", "own"])
 def test_exported(build, data, tmp_path):
     x = X if build is linear else {"a": X, "b": X}
     if data == "own":

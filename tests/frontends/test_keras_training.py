@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import tf_pfor
 from examples import keras_sequences
+from tests.cases import grid
 
 PerExample = tf_pfor.keras.PerExampleGradientModel
 Vectorized = tf_pfor.keras.Vectorized
@@ -57,10 +58,7 @@ def fitted(model, weights=None, **options):
     return whole, {name: values[0] for name, values in history.items()}
 
 
-@pytest.mark.parametrize(
-    ("size", "weights", "jit_compile"),
-    [(1, WEIGHTS, True), (2, None, False)],
-)
+@pytest.mark.parametrize(("size", "weights", "jit_compile"), [(1, WEIGHTS, True), (2, None, False)])
 def test_a_step_is_that_of_a_loop(size, weights, jit_compile):
     model = small()
     expected, loss = looped(model, size, weights)
@@ -253,8 +251,7 @@ TEXTS = tf.ragged.constant([[1, 2, 3], [4], [5, 6], [7, 8, 9, 1]])
 SCORES = tf.constant([[1.0], [0.0], [1.0], [-1.0]])
 
 
-@pytest.mark.parametrize("as_data", [False, True])
-@pytest.mark.parametrize("size", [1, 2])
+@grid(size=[1, 2], as_data=[False, True])
 def test_ragged_batches(size, as_data):
     keras.utils.set_random_seed(0)
     net, clip = MeanOfWords(), 0.05

@@ -7,12 +7,13 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import case
 
 XS = np.random.default_rng(0).normal(size=[5, 3]).astype(np.float32)
 OPEN = tf.TensorSpec([None, 3], tf.float32)
 
 
-def held(fn, *args, vectorized=1, kept=0, has_gradient=True, specs=None):
+def held(fn, *args, vectorized=1, kept=0, has_gradient=True, specs=None, kind=None, reason=""):
     """Compares an optimized function with the loop it was, its gradients, and counts loops."""
     args = [tf.constant(x) for x in args]
     plain = tf.function(fn, input_signature=specs)
@@ -35,18 +36,22 @@ def held(fn, *args, vectorized=1, kept=0, has_gradient=True, specs=None):
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
     report = fast.report
     assert (len(report.vectorized), len(report.kept)) == (vectorized, kept), str(report)
+    assert kind in (None, report.records[0].kind)
+    assert all(re.search(reason, record.reason) for record in report.kept), str(report)
     types = op_types(fast.get_concrete_function(*args).graph)
     assert bool({"While", "StatelessWhile"} & types) == bool(kept), types
     return report
 
 
+def held_of_any_number(fn):
+    held(fn, XS)
+    held(fn, XS, specs=[OPEN])
+    held(fn, XS[:0], specs=[OPEN])
+
+
 def op_types(graph):
-    types = set()
-    for op in graph.get_operations():
-        types.add(op.type)
-    for name in graph.as_graph_def().library.function:
-        types |= {node.op for node in name.node_def}
-    return types
+    types = {op.type for op in graph.get_operations()}
+    return types.union(n.op for f in graph.as_graph_def().library.function for n in f.node_def)
 
 
 # Loops that are vectorized ---------------------------------------------------
@@ -73,100 +78,86 @@ def test_unknown_number_of_rows(n):
     held(rows_of, XS[:n], specs=[OPEN])
 
 
-def test_for_over_a_range():
-    def fn(xs):
-        n = tf.shape(xs)[0]
-        out = tf.TensorArray(tf.float32, n)
-        for i in tf.range(n):
-            y = xs[i] * 2.0
-            if tf.reduce_sum(y) > 0.0:
-                y += 1.0
-            out = out.write(i, y)
-        return out.stack()
-
-    held(fn, XS)
-    held(fn, XS, specs=[OPEN])
-    held(fn, XS[:0], specs=[OPEN])
+@case(held_of_any_number)
+def test_for_over_a_range(xs):
+    n = tf.shape(xs)[0]
+    out = tf.TensorArray(tf.float32, n)
+    for i in tf.range(n):
+        y = xs[i] * 2.0
+        if tf.reduce_sum(y) > 0.0:
+            y += 1.0
+        out = out.write(i, y)
+    return out.stack()
 
 
-def test_ranges_with_a_start_and_a_step():
-    def fn(xs):
-        out = tf.TensorArray(tf.float32, 5)
-        for i in tf.range(4, -1, -2):
-            out = out.write(i, xs[i] + tf.cast(i, tf.float32))
-        for i in tf.range(1, 5, 2):
-            out = out.write(i, -xs[i])
-        return out.stack()
-
-    held(fn, XS, vectorized=2)
+@case(held, XS, vectorized=2)
+def test_ranges_with_a_start_and_a_step(xs):
+    out = tf.TensorArray(tf.float32, 5)
+    for i in tf.range(4, -1, -2):
+        out = out.write(i, xs[i] + tf.cast(i, tf.float32))
+    for i in tf.range(1, 5, 2):
+        out = out.write(i, -xs[i])
+    return out.stack()
 
 
-def test_map_fn_of_nests():
-    def fn(xs, ys):
-        def one(pair):
-            x, y = pair["x"], pair["y"]
-            return {"sum": tf.reduce_sum(x) + y, "text": tf.strings.as_string(y)}
+@case(held, XS, XS[:, 0], kind="tf.map_fn")
+def test_map_fn_of_nests(xs, ys):
+    def one(pair):
+        x, y = pair["x"], pair["y"]
+        return {"sum": tf.reduce_sum(x) + y, "text": tf.strings.as_string(y)}
 
-        signature = {"sum": tf.float32, "text": tf.string}
-        return tf.map_fn(one, {"x": xs, "y": ys}, fn_output_signature=signature)
-
-    report = held(fn, XS, XS[:, 0])
-    assert report.records[0].kind == "tf.map_fn"
+    signature = {"sum": tf.float32, "text": tf.string}
+    return tf.map_fn(one, {"x": xs, "y": ys}, fn_output_signature=signature)
 
 
-def test_while_loops():
-    def fn(xs):
-        def body(i, out):
-            return i + 1, out.write(i, tf.sin(xs[i]))
-
-        out = tf.TensorArray(tf.float32, 5)
-        return tf.while_loop(lambda i, _: i < 5, body, [0, out], parallel_iterations=1)[1].stack()
-
-    def written_as_while(xs):
-        out = tf.TensorArray(tf.float32, 5)
-        i = tf.constant(0)
-        while i <= 4:
-            out = out.write(i, tf.sin(xs[i]))
-            i += 1
-        return out.stack(), i
-
-    assert held(fn, XS).records[0].kind == "tf.while_loop"
-    assert held(written_as_while, XS).records[0].kind == "while"
+@case(held, XS, kind="tf.while_loop")
+def test_while_loops(xs):
+    body = lambda i, out: (i + 1, out.write(i, tf.sin(xs[i])))
+    out = tf.TensorArray(tf.float32, 5)
+    return tf.while_loop(lambda i, _: i < 5, body, [0, out], parallel_iterations=1)[1].stack()
 
 
-def test_other_rows_of_what_is_only_read():
-    def fn(xs):
-        out = tf.TensorArray(tf.float32, 5)
-        for i in tf.range(5):
-            out = out.write(4 - i, xs[i] - xs[i - 1])
-        return out.stack()
-
-    def list_read_in_another_order(xs):
-        rows = tf.TensorArray(tf.float32, 5).unstack(xs)
-        out = tf.TensorArray(tf.float32, 5)
-        for i in tf.range(5):
-            out = out.write(i, rows.read(4 - i) * 2.0)
-        return out.stack()
-
-    held(fn, XS)
-    held(list_read_in_another_order, XS)
+@case(held, XS, kind="while")
+def test_loops_written_as_while(xs):
+    out = tf.TensorArray(tf.float32, 5)
+    i = tf.constant(0)
+    while i <= 4:
+        out = out.write(i, tf.sin(xs[i]))
+        i += 1
+    return out.stack(), i
 
 
-def test_fewer_trips_than_slices():
-    def zero_filled(xs):
-        out = tf.TensorArray(tf.float32, 7, element_shape=[3])
-        for i in tf.range(len(xs)):
-            out = out.write(i, xs[i])
-        return out.stack()
+@case(held, XS)
+def test_other_rows_of_what_is_only_read(xs):
+    out = tf.TensorArray(tf.float32, 5)
+    for i in tf.range(5):
+        out = out.write(4 - i, xs[i] - xs[i - 1])
+    return out.stack()
 
-    def grows(xs):
-        out = tf.TensorArray(tf.float32, 0, dynamic_size=True)
-        for i in tf.range(tf.shape(xs)[0]):
-            out = out.write(i, xs[i])
-        return out.stack(), out.size()
 
-    held(zero_filled, XS, specs=None)
-    held(grows, XS)
+@case(held, XS)
+def test_a_list_read_in_another_order(xs):
+    rows = tf.TensorArray(tf.float32, 5).unstack(xs)
+    out = tf.TensorArray(tf.float32, 5)
+    for i in tf.range(5):
+        out = out.write(i, rows.read(4 - i) * 2.0)
+    return out.stack()
+
+
+@case(held, XS)
+def test_fewer_trips_than_slices(xs):
+    out = tf.TensorArray(tf.float32, 7, element_shape=[3])
+    for i in tf.range(len(xs)):
+        out = out.write(i, xs[i])
+    return out.stack()
+
+
+@case(held, XS)
+def test_a_list_that_grows(xs):
+    out = tf.TensorArray(tf.float32, 0, dynamic_size=True)
+    for i in tf.range(tf.shape(xs)[0]):
+        out = out.write(i, xs[i])
+    return out.stack(), out.size()
 
 
 def test_writes_beyond_the_end_fail():
@@ -183,30 +174,25 @@ def test_writes_beyond_the_end_fail():
         fast(XS)
 
 
-def test_what_is_overwritten_has_the_last_value():
-    def fn(xs):
-        last = tf.zeros([3])
-        out = tf.TensorArray(tf.float32, tf.shape(xs)[0])
-        for i in tf.range(tf.shape(xs)[0]):
-            last = tf.exp(xs[i])
-            out = out.write(i, last * 2.0)
-        return out.stack(), last
-
-    held(fn, XS)
-    held(fn, XS[:0], specs=[OPEN])
+@case(held_of_any_number)
+def test_what_is_overwritten_has_the_last_value(xs):
+    last = tf.zeros([3])
+    out = tf.TensorArray(tf.float32, tf.shape(xs)[0])
+    for i in tf.range(tf.shape(xs)[0]):
+        last = tf.exp(xs[i])
+        out = out.write(i, last * 2.0)
+    return out.stack(), last
 
 
-def test_nested_loops():
-    def fn(xs):
-        out = tf.TensorArray(tf.float32, 5)
-        for i in tf.range(5):
-            inner = tf.TensorArray(tf.float32, 3)
-            for k in tf.range(3):
-                inner = inner.write(k, xs[i, k] ** 2)
-            out = out.write(i, inner.stack())
-        return out.stack()
-
-    held(fn, XS, vectorized=2)
+@case(held, XS, vectorized=2)
+def test_nested_loops(xs):
+    out = tf.TensorArray(tf.float32, 5)
+    for i in tf.range(5):
+        inner = tf.TensorArray(tf.float32, 3)
+        for k in tf.range(3):
+            inner = inner.write(k, xs[i, k] ** 2)
+        out = out.write(i, inner.stack())
+    return out.stack()
 
 
 def test_a_recurrence_of_each_row():
@@ -232,13 +218,11 @@ def held_values(fn, *args):
     return fast.report
 
 
-def test_a_loop_in_a_conditional():
-    def fn(xs):
-        if tf.reduce_sum(xs) > -1e9:
-            xs = tf.map_fn(tf.nn.softmax, xs)
-        return xs
-
-    held(fn, XS)
+@case(held, XS)
+def test_a_loop_in_a_conditional(xs):
+    if tf.reduce_sum(xs) > -1e9:
+        xs = tf.map_fn(tf.nn.softmax, xs)
+    return xs
 
 
 def test_checks_of_each_trip():
@@ -323,8 +307,7 @@ def writes_own_shapes(xs):
     return out.concat()
 
 
-def draws(xs):
-    return tf.map_fn(lambda x: x * 0.0 + tf.random.uniform([3], 0.5, 0.5 + 1e-7), xs)
+draws = lambda xs: tf.map_fn(lambda x: x * 0.0 + tf.random.uniform([3], 0.5, 0.5 + 1e-7), xs)
 
 
 def prints(xs):
@@ -335,8 +318,7 @@ def prints(xs):
     return tf.map_fn(one, xs)
 
 
-def scans(xs):
-    return tf.scan(lambda a, x: a + x, xs)
+scans = lambda xs: tf.scan(lambda a, x: a + x, xs)
 
 
 def runs_python(xs):
@@ -371,8 +353,8 @@ def jumps(xs):
     ],
 )
 def test_kept(fn, reason):
-    report = held(fn, XS, vectorized=0, kept=1, has_gradient=fn is not runs_python)
-    assert re.search(reason, report.kept[0].reason), str(report)
+    has_gradient = fn is not runs_python
+    held(fn, XS, vectorized=0, kept=1, has_gradient=has_gradient, reason=reason)
 
 
 def test_variables_that_trips_change():
@@ -390,48 +372,38 @@ def test_variables_that_trips_change():
     assert "AssignAddVariableOp" in fast.report.kept[0].reason
 
 
-def test_a_step_that_grows():
+@case(held, XS, vectorized=0, kept=1, reason="told by a counter")
+def test_a_step_that_grows(xs):
     """The rows 0, 1 and 3 are written: what trips add to the counter is not a constant."""
-
-    def fn(xs):
-        out = tf.TensorArray(tf.float32, 5, element_shape=[3])
-        i, step = tf.constant(0), tf.constant(1)
-        while i < 5:
-            out = out.write(i, xs[i])
-            i += step
-            step += 1
-        return out.stack()
-
-    assert "told by a counter" in held(fn, XS, vectorized=0, kept=1).kept[0].reason
+    out = tf.TensorArray(tf.float32, 5, element_shape=[3])
+    i, step = tf.constant(0), tf.constant(1)
+    while i < 5:
+        out = out.write(i, xs[i])
+        i += step
+        step += 1
+    return out.stack()
 
 
-def test_indices_that_wrap_around():
+@case(held, XS, vectorized=0, kept=2, reason="told by a counter")
+def test_indices_that_wrap_around(xs):
     """Two trips write one slice: the last one counts, for gradients too."""
-
-    def fn(xs):
-        narrow = tf.TensorArray(tf.float32, 129, element_shape=[3])
-        for i in tf.range(3):
-            narrow = narrow.write(tf.cast(tf.cast(i * 128, tf.uint8), tf.int32), xs[i])
-        wide = tf.TensorArray(tf.float32, 5, element_shape=[3])
-        for i in tf.range(5):
-            wide = wide.write(i * 2**16 * 2**16, xs[i])
-        return narrow.stack(), wide.stack()
-
-    for record in held(fn, XS, vectorized=0, kept=2).kept:
-        assert "told by a counter" in record.reason
+    narrow = tf.TensorArray(tf.float32, 129, element_shape=[3])
+    for i in tf.range(3):
+        narrow = narrow.write(tf.cast(tf.cast(i * 128, tf.uint8), tf.int32), xs[i])
+    wide = tf.TensorArray(tf.float32, 5, element_shape=[3])
+    for i in tf.range(5):
+        wide = wide.write(i * 2**16 * 2**16, xs[i])
+    return narrow.stack(), wide.stack()
 
 
-def test_counters_of_other_dtypes():
+@case(held, XS, vectorized=0, kept=1)
+def test_counters_of_other_dtypes(xs):
     """A narrow counter wraps around, and a range has no unsigned numbers: the loop is kept."""
-
-    def fn(xs):
-        out = tf.TensorArray(tf.float32, 5)
-        narrow, unsigned = tf.constant(254, tf.uint8), tf.constant(9, tf.uint32)
-        for i in tf.range(5):
-            numbers = tf.cast(narrow, tf.float32), tf.cast(unsigned, tf.float32), 1.0
-            out = out.write(i, xs[i] * tf.stack(numbers))
-            narrow += tf.constant(1, tf.uint8)
-            unsigned -= tf.constant(1, tf.uint32)
-        return out.stack()
-
-    held(fn, XS, vectorized=0, kept=1)
+    out = tf.TensorArray(tf.float32, 5)
+    narrow, unsigned = tf.constant(254, tf.uint8), tf.constant(9, tf.uint32)
+    for i in tf.range(5):
+        numbers = tf.cast(narrow, tf.float32), tf.cast(unsigned, tf.float32), 1.0
+        out = out.write(i, xs[i] * tf.stack(numbers))
+        narrow += tf.constant(1, tf.uint8)
+        unsigned -= tf.constant(1, tf.uint32)
+    return out.stack()

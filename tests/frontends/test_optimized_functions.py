@@ -5,16 +5,13 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of, in_threads, value_and_gradient
+from tests.comparisons import gradient_of, in_threads, pairwise, value_and_gradient
 from tests.frontends.test_loops import OPEN, XS, held, op_types, rows_of
 from tf_pfor._tf import _loops
 
 
 def test_called_functions():
-    @tf.function
-    def inner(xs):
-        return tf.map_fn(tf.nn.softmax, xs)
-
+    inner = tf.function(lambda xs: tf.map_fn(tf.nn.softmax, xs))
     before = inner(tf.constant(XS))
     fast = tf_pfor.optimize(lambda xs: inner(xs) * 2.0)
     np.testing.assert_allclose(fast(tf.constant(XS)), before * 2.0, rtol=1e-6)
@@ -25,9 +22,7 @@ def test_called_functions():
 
 
 def test_what_tensorflow_vectorizes_itself():
-    @tf.function
-    def inner(xs):
-        return tf.vectorized_map(tf.nn.softmax, xs)
+    inner = tf.function(lambda xs: tf.vectorized_map(tf.nn.softmax, xs))
 
     def fn(xs):
         with tf.GradientTape() as tape:
@@ -38,8 +33,7 @@ def test_what_tensorflow_vectorizes_itself():
     own = tf.vectorized_map
     wanted = tf.function(fn)(tf.constant(XS))
     fast = tf_pfor.optimize(fn)
-    for a, b in zip(wanted, fast(tf.constant(XS))):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    pairwise(np.testing.assert_allclose, wanted, fast(tf.constant(XS)), rtol=1e-5, atol=1e-6)
     kinds = [r.kind for r in fast.report.vectorized]
     assert sorted(kinds) == ["GradientTape.batch_jacobian", *["tf.vectorized_map"] * 2]
     assert not fast.report.kept
@@ -79,21 +73,15 @@ def test_a_training_step():
     wanted = tf.function(step)(tf.constant(XS))
     v.assign([1.0, 2.0, 3.0])
     fast = tf_pfor.optimize(step)
-    for a, b in zip(wanted, fast(tf.constant(XS))):
-        np.testing.assert_allclose(a, b, rtol=1e-5)
+    pairwise(np.testing.assert_allclose, wanted, fast(tf.constant(XS)), rtol=1e-5)
     assert not fast.report.kept
     graph = fast.get_concrete_function(tf.constant(XS)).graph
     assert not {"While", "StatelessWhile"} & op_types(graph)
 
 
 def test_custom_gradients_and_gradients_of_rows():
-    @tf.custom_gradient
-    def doubled(x):
-        return x * 2.0, lambda dy: dy * 5.0
-
-    def gradients(xs):
-        return tf.map_fn(lambda x: gradient_of(lambda: tf.reduce_sum(x**3), x), xs)
-
+    doubled = tf.custom_gradient(lambda x: (x * 2.0, lambda dy: dy * 5.0))
+    gradients = lambda xs: tf.map_fn(lambda x: gradient_of(lambda: tf.reduce_sum(x**3), x), xs)
     held(lambda xs: tf.map_fn(doubled, xs), XS)
     held(gradients, XS)
 
@@ -167,9 +155,7 @@ def test_captured_tensors_and_retracing():
 
 
 def test_explain_runs_nothing():
-    def fn(xs):
-        return tf.map_fn(tf.nn.softmax, xs), tf.scan(lambda a, x: a + x, xs)
-
+    fn = lambda xs: (tf.map_fn(tf.nn.softmax, xs), tf.scan(lambda a, x: a + x, xs))
     report = tf_pfor.optimize(fn).explain(OPEN)
     assert [r.kind for r in report.records] == ["tf.scan", "tf.map_fn"]
     assert "1 of 2 loops vectorized" in str(report)
@@ -241,8 +227,7 @@ def to_the_fourth(x):
     return x
 
 
-def nested(x):
-    return if_positive(x) + if_positive(-x)
+nested = lambda x: if_positive(x) + if_positive(-x)
 
 
 class Scaled:
@@ -272,9 +257,7 @@ def test_helpers_with_control_flow(helper, kind):
             i += 1
         return out.stack()
 
-    def mapped(xs):
-        return tf.map_fn(lambda x: helper(x) + 1.0, xs)
-
+    mapped = lambda xs: tf.map_fn(lambda x: helper(x) + 1.0, xs)
     inner = tf.function(by_for)
     fns = {"for": by_for, "map_fn": mapped, "while": by_while, "called function": inner}
     fn = (lambda xs: inner(xs) * 2.0) if kind == "called function" else fns[kind]

@@ -113,9 +113,7 @@ TWO = tf.constant(2.0)
 class Pair(tf.Module):
     """Two inputs, of which one has a default value."""
 
-    @tf.function(
-        input_signature=[tf.TensorSpec([2], name="x"), tf.TensorSpec([], name="t")],
-    )
+    @tf.function(input_signature=[tf.TensorSpec([2], name="x"), tf.TensorSpec([], name="t")])
     def one(self, x, t=TWO):
         return {"y": x * t, "twice": 2.0 * t}
 
@@ -153,7 +151,7 @@ class Pooled(tf.Module):
         self.table = tf.Variable(tf.random.stateless_normal([5, 3], [1, 2]))
 
     @tf.function(
-        input_signature=[tf.TensorSpec([None], tf.int32, "w"), tf.TensorSpec([], name="t")],
+        input_signature=[tf.TensorSpec([None], tf.int32, "w"), tf.TensorSpec([], name="t")]
     )
     def one(self, w, t):
         scores = tf.nn.softmax(tf.reduce_sum(tf.gather(self.table, w), 1) / t)
@@ -343,24 +341,20 @@ def test_values_that_the_model_refuses(tmp_path):
         signature(tmp_path / "many")(x=tf.constant([101, 3]))
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"signature": "serve"}, "no signature 'serve'. It has: serving_default"),
-        ({"shared": ["w"]}, "'w', which is no input of the signature. The inputs are: x"),
-        ({"shared": ["x"]}, "shared inputs only"),
-        ({"shared": "x", "ragged": "x"}, "both shared and ragged"),
-        ({"ragged": ["x"]}, "said to be ragged, and has shape"),
-        ({"max_batch": 0}, "max_batch must be a positive int"),
-        ({"max_batch": True}, "max_batch must be a positive int"),
-        ({"verify": -1}, "verify must be a number of rows"),
-        ({"verify": {"y": [1]}}, "values for .'y'.. Expected: for x"),
-        ({"verify": {"x": [1.0]}}, "shape .1. for x. Expected: float32.None,3."),
-        ({"verify": {"x": np.zeros([0, 3])}}, "at least one"),
-        ({"fallback": "never"}, "fallback must be"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("options", "says"), [
+    ({"signature": "serve"}, "no signature 'serve'. It has: serving_default"),
+    ({"shared": ["w"]}, "'w', which is no input of the signature. The inputs are: x"),
+    ({"shared": ["x"]}, "shared inputs only"),
+    ({"shared": "x", "ragged": "x"}, "both shared and ragged"),
+    ({"ragged": ["x"]}, "said to be ragged, and has shape"),
+    ({"max_batch": 0}, "max_batch must be a positive int"),
+    ({"max_batch": True}, "max_batch must be a positive int"),
+    ({"verify": -1}, "verify must be a number of rows"),
+    ({"verify": {"y": [1]}}, "values for .'y'.. Expected: for x"),
+    ({"verify": {"x": [1.0]}}, "shape .1. for x. Expected: float32.None,3."),
+    ({"verify": {"x": np.zeros([0, 3])}}, "at least one"),
+    ({"fallback": "never"}, "fallback must be"),
+], ids=str)  # fmt: skip
 def test_wrong_use(tmp_path, options, says):
     path = models.linear(tmp_path / "one")
     with pytest.raises(tf_pfor.ArgumentError, match=says):

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import gradient_of
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
@@ -19,10 +20,7 @@ from tf_pfor._tf import _graphs
 X = np.random.default_rng(0).normal(size=(4, 5, 3))
 N = np.array([4, 2, 3, 1], np.int32)
 SIZE = 5
-
-
-def _in_a_branch(t, x, ta):
-    return tf.cond(t > 1, lambda: tf.sin(ta.read(t - 1)), lambda: x[0])
+_in_a_branch = lambda t, x, ta: tf.cond(t > 1, lambda: tf.sin(ta.read(t - 1)), lambda: x[0])
 
 
 def _in_a_branch_by_row(t, x, ta):
@@ -30,12 +28,12 @@ def _in_a_branch_by_row(t, x, ta):
 
 
 def _in_a_loop(t, x, ta):
-    step = lambda u, s: (u + 1, tf.sin(s + ta.read(0)))  # noqa: E731
+    step = lambda u, s: (u + 1, tf.sin(s + ta.read(0)))
     return tf.while_loop(lambda u, _: u < 3, step, (0, x[t]), maximum_iterations=3)[1]
 
 
 def _in_a_loop_by_row(t, x, ta):
-    step = lambda u, s: (u + 1, tf.sin(s + ta.read(u)))  # noqa: E731
+    step = lambda u, s: (u + 1, tf.sin(s + ta.read(u)))
     return tf.while_loop(lambda u, _: u < t, step, (0, x[t]), maximum_iterations=4)[1]
 
 
@@ -50,19 +48,13 @@ READS = (*IN_BRANCHES, _in_a_loop, _in_a_loop_by_row)
 def _last(read, x, n):
     array = tf.TensorArray(x.dtype, SIZE, element_shape=[3], clear_after_read=False)
     array = array.write(0, x[0])
-    step = lambda t, ta: (t + 1, ta.write(t, read(t, x, ta)))  # noqa: E731
+    step = lambda t, ta: (t + 1, ta.write(t, read(t, x, ta)))
     end = tf.while_loop(lambda t, _: t < n, step, (1, array), maximum_iterations=SIZE)
     return end[1].stack()
 
 
-def _gradient(f, x, n):
-    return gradient_of(lambda: tf.reduce_sum(f(x, n) ** 2), x)
-
-
-def _mapped(f, x, n):
-    return tf_pfor.vectorized_map(lambda e: f(*e), (x, n))
-
-
+_gradient = lambda f, x, n: gradient_of(lambda: tf.reduce_sum(f(x, n) ** 2), x)
+_mapped = lambda f, x, n: tf_pfor.vectorized_map(lambda e: f(*e), (x, n))
 WAYS = {
     "values": lambda f: functools.partial(_mapped, f),
     "gradient in the body": lambda f: functools.partial(_mapped, functools.partial(_gradient, f)),
@@ -77,8 +69,7 @@ def _expected(way, f, x, n):
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["", "jit"])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("read", READS)
+@grid(read=READS, way=WAYS)
 def test_rows(read, way, jit):
     f = functools.partial(_last, read)
     run = tf.function(WAYS[way](f), jit_compile=jit)

@@ -8,16 +8,13 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of
+from tests.comparisons import gradient_of, pairwise
 
 D = tf.float64
 X = tf.constant(np.arange(12.0).reshape([3, 4]))
 CHOICE = tf.constant([True, False, True])
 TABLE = tf.constant([1.0, 2.0, 3.0, 4.0], D)
-
-
-def array_of(x):
-    return tf.TensorArray(D, 4, element_shape=[], clear_after_read=False).unstack(x)
+array_of = lambda x: tf.TensorArray(D, 4, element_shape=[], clear_after_read=False).unstack(x)
 
 
 def backup(x, choice):
@@ -134,9 +131,7 @@ def loss(results):
 
 
 def slopes(run):
-    def of(x, choice):
-        return gradient_of(lambda: loss(run(x, choice)), x)
-
+    of = lambda x, choice: gradient_of(lambda: loss(run(x, choice)), x)
     return of
 
 
@@ -154,8 +149,7 @@ def check(fn, run, x=X, choice=CHOICE, **options):
     one = tf.function(fn)
     rows = [tf.nest.flatten(one(*row)) for row in zip(x, choice)]
     found = tf.nest.flatten(tf.function(run, **options)(x, choice))
-    for got, want in zip(found, zip(*rows), strict=True):
-        np.testing.assert_allclose(got, tf.stack(want), rtol=1e-12)
+    pairwise(np.testing.assert_allclose, found, zip(*rows), rtol=1e-12)
 
 
 @pytest.mark.parametrize("f", PROGRAMS)

@@ -1,10 +1,9 @@
 """Lists that branches write or make, and lists that change places in a loop."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
-import tf_pfor
+from tests.cases import refuse, table
 from tests.comparisons import compare, gradient_in_body, mapped
 
 RNG = np.random.default_rng(0)
@@ -34,9 +33,7 @@ def made_in_a_branch(k, x):
 
 
 def swapped(k, x):
-    def body(t, a, b):
-        return t + 1, b, a.write(0, a.read(0) * b.read(1))
-
+    body = lambda t, a, b: (t + 1, b, a.write(0, a.read(0) * b.read(1)))
     start = (0, array([x, x * 2.0]), array([x**2, x * 3.0]))
     _, a, b = tf.while_loop(lambda t, *_: t < k, body, start, maximum_iterations=4)
     return tf.reduce_sum(a.stack(), 0) + 2.0 * tf.reduce_sum(b.stack() ** 2, 0)
@@ -51,37 +48,29 @@ def swapped_of_other_lengths(k, x):
 MODELS = [written_in_a_branch, made_in_a_branch, swapped, swapped_of_other_lengths]
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_gradients(model):
-    compare(model, K, X, atol=0)
-    compare(gradient_in_body(model), K, X, atol=0)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_second_gradients(model):
-    compare(gradient_in_body(gradient_in_body(model)), K, X, atol=0)
-
-
-@pytest.mark.parametrize("model", [written_in_a_branch, swapped])
-def test_few_rows(model):
+def few_rows(model):
     one = gradient_in_body(model)
     compare(one, K[1:2], X[1:2], atol=0)
     assert mapped(one, K[:0], X[:0]).shape == (0, 3)
 
 
-@pytest.mark.parametrize("model", [written_in_a_branch, swapped])
-def test_two_maps(model):
-    compare(model, tf.stack([K, K[::-1]]), tf.stack([X, X + 0.1]), maps=2, atol=0)
-
-
-@pytest.mark.parametrize("model", [written_in_a_branch, swapped])
-def test_jit_compile(model):
-    compare(model, K, X, function={"jit_compile": True}, atol=0)
-
-
-def test_other_lengths_under_jit_compile_are_refused():
-    run = tf.function(
-        lambda: mapped(swapped_of_other_lengths, K, X), jit_compile=True, autograph=False
-    )
-    with pytest.raises(tf_pfor.NotVectorizableError, match="may differ in length between rows"):
-        run()
+SOME = [written_in_a_branch, swapped]
+test_table_of_modes = table({
+    "values": (lambda model: compare(model, K, X, atol=0), MODELS),
+    "gradients": (lambda model: compare(gradient_in_body(model), K, X, atol=0), MODELS),
+    "second gradients": (
+        lambda model: compare(gradient_in_body(gradient_in_body(model)), K, X, atol=0), MODELS
+    ),
+    "few rows": (few_rows, SOME),
+    "two maps": (
+        lambda model: compare(
+            model, tf.stack([K, K[::-1]]), tf.stack([X, X + 0.1]), maps=2, atol=0
+        ), SOME,
+    ),
+    "compiled": (lambda model: compare(model, K, X, function={"jit_compile": True}, atol=0), SOME),
+    "other lengths, compiled": (
+        lambda model: refuse(
+            model, K, X, function={"jit_compile": True}, match="may differ in length between rows"
+        ), [swapped_of_other_lengths],
+    ),
+})  # fmt: skip

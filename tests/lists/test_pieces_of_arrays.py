@@ -31,16 +31,11 @@ def joined(x):
 
 
 def gradient(fn):
-    def of(x):
-        return gradient_of(lambda: tf.reduce_sum(fn(x) ** 2), x)
-
+    of = lambda x: gradient_of(lambda: tf.reduce_sum(fn(x) ** 2), x)
     return of
 
 
-def mapped(fn, fallback="error"):
-    return lambda x: tf_pfor.vectorized_map(fn, x, fallback=fallback)
-
-
+mapped = lambda fn, fallback="error": lambda x: tf_pfor.vectorized_map(fn, x, fallback=fallback)
 PROGRAMS = {
     "all": cut([3, 1], 0, 1),
     "the first": cut([1, 3], 0),
@@ -67,11 +62,7 @@ def test_pieces_of_other_lengths(name, x):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_tape_around(name):
     fn = PROGRAMS[name]
-
-    @tf.function
-    def around(x):
-        return gradient_of(lambda: tf.reduce_sum(mapped(fn)(x) ** 2), x)
-
+    around = tf.function(lambda x: gradient_of(lambda: tf.reduce_sum(mapped(fn)(x) ** 2), x))
     np.testing.assert_allclose(around(X), by_row(gradient(fn), X), rtol=1e-12)
 
 
@@ -110,9 +101,7 @@ def grown(x, k, fixed):
 
 @pytest.mark.parametrize("lengths", [[3, 3], [3, 0], [4, 3], [1, 2]], ids=str)
 def test_all_lists_are_as_long_as_their_stack_says(lengths):
-    def of_all(x, k):
-        return tf_pfor.vectorized_map(lambda row: grown(*row, 3), (x, k))
-
+    of_all = lambda x, k: tf_pfor.vectorized_map(lambda row: grown(*row, 3), (x, k))
     if lengths == [3, 3]:
         np.testing.assert_array_equal(tf.function(of_all)(X, tf.constant(lengths)), X[:, :3])
         return

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import case, warn
 from tests.comparisons import compare_rows, mapped, value_and_gradient
 
 ROWS = tf.ragged.constant([[0.1, 0.2], [0.3], [0.5, 0.6, -0.7], [0.8, -0.9]], dtype=tf.float64)
@@ -53,8 +54,7 @@ def map_of_rows(r, k):
     return tf.reduce_sum(made**2) + tf.reduce_sum(made[-1])
 
 
-def map_of_maps(r, k):
-    return tf.reduce_sum(tf.map_fn(lambda e: tf.map_fn(lambda q: q * e * r, r), r))
+map_of_maps = lambda r, k: tf.reduce_sum(tf.map_fn(lambda e: tf.map_fn(lambda q: q * e * r, r), r))
 
 
 def scan_of_rows(r, k):
@@ -84,7 +84,7 @@ def growing_array(r, k):
 
 def numbers_in_loops(r, k):
     """Loops keep the lists of inner loops, which are as long as the row."""
-    total = lambda s: tf.tanh(tf.reduce_sum(tf.map_fn(lambda e: tf.sin(s * e), r)))  # noqa: E731
+    total = lambda s: tf.tanh(tf.reduce_sum(tf.map_fn(lambda e: tf.sin(s * e), r)))
     s = tf.constant(0.3, tf.float64)
     for _ in tf.range(2):
         s = total(s)
@@ -97,10 +97,7 @@ BODIES = (
     smoothed, smoothed_thrice, only_read, matrices, map_of_rows, scan_of_rows, fold_of_rows,
     array_of_rows, loop_in_a_loop, numbers_in_loops,
 )  # fmt: skip
-
-
-def with_gradient(body):
-    return lambda r, k: value_and_gradient(lambda: body(r, k), r)
+with_gradient = lambda body: lambda r, k: value_and_gradient(lambda: body(r, k), r)
 
 
 def compare(body, *args, **options):
@@ -151,10 +148,7 @@ def test_windows_of_a_dense_row():
 def test_maps_in_maps():
     """Each row of a dense outer map has the same ragged rows inside."""
     scales = tf.constant([1.0, 0.5], tf.float64)
-
-    def inner(s):
-        return mapped(lambda r, k: with_gradient(scan_of_rows)(r * s, k)[0], ROWS, K)
-
+    inner = lambda s: mapped(lambda r, k: with_gradient(scan_of_rows)(r * s, k)[0], ROWS, K)
     found = tf_pfor.vectorized_map(inner, scales, fallback_to_while_loop=True)
     for i in range(2):
         one = tf.function(lambda r, k, s=scales[i]: scan_of_rows(r * s, k), reduce_retracing=True)
@@ -162,14 +156,10 @@ def test_maps_in_maps():
         np.testing.assert_allclose(found[i], expected, rtol=1e-9)
 
 
-def test_an_array_of_items_of_two_kinds():
+@case(warn, ROWS, K, match="TensorListSetItem", by=compare)
+def test_an_array_of_items_of_two_kinds(r, k):
     """Rows of different shapes and others of one shape: a loop, and right."""
-
-    def body(r, k):
-        array = tf.TensorArray(tf.float64, 2, element_shape=[None], infer_shape=False)
-        array = array.write(0, r)
-        array = array.write(1, tf.ones([2], tf.float64))
-        return tf.reduce_sum(array.read(0)) * tf.reduce_sum(array.read(1))
-
-    with pytest.warns(tf_pfor.FallbackWarning, match="TensorListSetItem"):
-        compare(body, ROWS, K, fallback="loop")
+    array = tf.TensorArray(tf.float64, 2, element_shape=[None], infer_shape=False)
+    array = array.write(0, r)
+    array = array.write(1, tf.ones([2], tf.float64))
+    return tf.reduce_sum(array.read(0)) * tf.reduce_sum(array.read(1))

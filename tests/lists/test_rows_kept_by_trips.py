@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import compare_around, compare_rows, value_and_gradient
 
 ROWS = tf.ragged.constant([[1.0, 2.0], [3.0], [0.5, -0.6, 0.7], [0.8, -0.9]])
@@ -102,8 +103,7 @@ def test_values(name):
     compare_rows(with_slopes(name), ROWS, DENSE, COUNTS, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["carried", "case", "branch in a branch"])
-@pytest.mark.parametrize("n", [0, 1, None])
+@grid(n=[0, 1, None], name=["carried", "case", "branch in a branch"])
 def test_few_rows_and_an_unknown_number(name, n):
     rows = [x[:n] for x in (ROWS, DENSE, COUNTS)]
     compare_rows(with_slopes(name), *rows, unknown=n is None, rtol=1e-4, atol=1e-5)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import mapped
+from tests.cases import grid, refuse
+from tests.comparisons import compare, mapped
 
 D = tf.float64
 P, PLACE = tf.constant([True, False, True]), tf.constant([0, 1, 2])
@@ -17,8 +17,7 @@ def array(size):
     return tf.TensorArray(D, size, dynamic_size=True, element_shape=[], clear_after_read=False)
 
 
-def length_and_last(made):
-    return made.size(), made.read(made.size() - 1)
+length_and_last = lambda made: (made.size(), made.read(made.size() - 1))
 
 
 def into_an_empty_array(p, i, x):
@@ -26,9 +25,7 @@ def into_an_empty_array(p, i, x):
 
 
 def in_branches(p, i, x):
-    def made(item):
-        return array(2).scatter([4], item[None]).scatter([1], x[None]).flow
-
+    made = lambda item: array(2).scatter([4], item[None]).scatter([1], x[None]).flow
     flow = tf.cond(p, lambda: made(2 * x), lambda: made(-x))
     return length_and_last(tf.TensorArray(D, flow=flow, dynamic_size=True))
 
@@ -38,8 +35,7 @@ def after_a_loop(p, i, x):
     return length_and_last(grown[1].scatter([i], x[None] * 2))
 
 
-def at_places_of_rows(p, i, x):
-    return array(4).scatter([i + 1, 0], tf.stack([x, -x])).stack()
+at_places_of_rows = lambda p, i, x: array(4).scatter([i + 1, 0], tf.stack([x, -x])).stack()
 
 
 def by_a_branch(p, i, x):
@@ -49,9 +45,7 @@ def by_a_branch(p, i, x):
 
 
 def in_a_loop_of_rows(p, i, x):
-    def step(k, a):
-        return k + 1, a.scatter([2 * k], x[None])
-
+    step = lambda k, a: (k + 1, a.scatter([2 * k], x[None]))
     return length_and_last(tf.while_loop(lambda k, _: k <= i, step, (0, array(2)))[1])
 
 
@@ -61,32 +55,28 @@ def beside_longer_rows(p, i, x):
     return length_and_last(grown[1].scatter([1], x[None] * 2))
 
 
+IN_FUNCTION = {"function": {}, "rtol": 0, "atol": 0}
+
+
 @pytest.mark.parametrize("fn", [into_an_empty_array, in_branches, after_a_loop, at_places_of_rows])
 def test_arrays_grow(fn):
-    one = tf.function(fn, autograph=False)
-    rows = [tf.nest.flatten(one(*row)) for row in zip(P, PLACE, X)]
-    found = tf.function(lambda: mapped(fn, P, PLACE, X), autograph=False)()
-    for f, e in zip(tf.nest.flatten(found), zip(*rows), strict=True):
-        np.testing.assert_array_equal(f, np.stack(e))
+    compare(fn, P, PLACE, X, **IN_FUNCTION)
 
 
 @pytest.mark.parametrize("fn", [by_a_branch, in_a_loop_of_rows, beside_longer_rows])
 def test_arrays_of_rows_that_are_too_short(fn):
     """In a tf.function too: nothing is lost."""
-    with pytest.raises(
-        INVALID, match="Iterations scatter into a list beyond|A loop writes an item"
-    ):
-        tf.function(lambda: mapped(fn, P, PLACE, X), autograph=False)()
+    match = "Iterations scatter into a list beyond|A loop writes an item"
+    refuse(fn, P, PLACE, X, function={}, error=INVALID, match=match)
 
 
 @pytest.mark.parametrize("fn", [into_an_empty_array, in_branches])
 def test_refused_under_xla(fn):
-    with pytest.raises(tf_pfor.NotVectorizableError, match="scattered beyond its end is lost"):
-        tf.function(lambda: mapped(fn, P, PLACE, X), autograph=False, jit_compile=True)()
+    match = "scattered beyond its end is lost"
+    refuse(fn, P, PLACE, X, function={"jit_compile": True}, match=match)
 
 
-@pytest.mark.parametrize("place", [4, -5, 1 << 30])
-@pytest.mark.parametrize("is_list", [False, True])
+@grid(is_list=[False, True], place=[4, -5, 1 << 30])
 def test_a_place_that_is_only_written(place, is_list):
     """TensorFlow's kernel looks at no place that it writes: -1 ended the process."""
     at = tf.constant([[0, 3], [1, place], [2, 2]])

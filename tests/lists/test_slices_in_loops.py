@@ -5,53 +5,28 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import check, gradient_of, notes, strict_map
+from tests.cases import case, grid
+from tests.comparisons import check, compare, gradient_of, jacobian_of, notes, strict_map
 
 RNG = np.random.default_rng(0)
 LENGTHS = np.array([2, 0, 4, 1, 4], np.int32)
-
-
-def each(t, x):
-    return x[t]
-
-
-def from_the_end(t, x):
-    return x[-1 - t]
-
-
-def two_of_them(t, x):
-    return x[t] * x[tf.maximum(t - 1, 0)] ** 2
-
-
-def again_and_again(t, x):
-    return tf.sin(x[t % 2])
-
-
-def as_int64(t, x):
-    return x[tf.cast(t, tf.int64)]
-
-
-def whole_too(t, x):
-    return x[t] * tf.reduce_sum(x, 0)
-
-
-def one_column(t, x):
-    return x[t, 1]
-
-
+each = lambda t, x: x[t]
+from_the_end = lambda t, x: x[-1 - t]
+two_of_them = lambda t, x: x[t] * x[tf.maximum(t - 1, 0)] ** 2
+again_and_again = lambda t, x: tf.sin(x[t % 2])
+as_int64 = lambda t, x: x[tf.cast(t, tf.int64)]
+whole_too = lambda t, x: x[t] * tf.reduce_sum(x, 0)
+one_column = lambda t, x: x[t, 1]
 READS = [each, from_the_end, two_of_them, again_and_again, as_int64, whole_too, one_column]
 
 
 def loop(read, trips, x):
-    def body(t, s):
-        return t + 1, tf.tanh(s + read(t, x))
-
+    body = lambda t, s: (t + 1, tf.tanh(s + read(t, x)))
     zero = tf.zeros(x.shape[1:], x.dtype)
     return tf.while_loop(lambda t, _: t < trips, body, (0, zero))[1]
 
 
-@pytest.mark.parametrize("inner", [(2,), (2, 3), ()])
-@pytest.mark.parametrize("read", READS)
+@grid(read=READS, inner=[(2,), (2, 3), ()])
 def test_jacobian(read, inner):
     if read is one_column and inner != (2,):
         pytest.skip("has no columns of this shape")
@@ -79,8 +54,7 @@ def gradient_inside(read):
     return f
 
 
-@pytest.mark.parametrize("strategy", ["compact", "mask"])
-@pytest.mark.parametrize("read", READS)
+@grid(read=READS, strategy=["compact", "mask"])
 def test_rows_that_differ_in_trips(read, strategy):
     x = RNG.normal(size=(5, 4, 2))
     check(gradient_inside(read), LENGTHS, x, xla=False, unknown=True, while_strategy=strategy)
@@ -99,14 +73,10 @@ def test_places_that_differ_by_row(strategy):
     assert any("sums over the trips" in n for n in notes(f, LENGTHS, at, x))
 
 
-@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.complex64])
-@pytest.mark.parametrize("n", [0, 1, 3])
+@grid(n=[0, 1, 3], dtype=[tf.float16, tf.bfloat16, tf.complex64])
 def test_dtypes_and_sizes(dtype, n):
     x = tf.cast(RNG.normal(size=(n, 4, 2)), dtype)
-
-    def one(x):
-        return gradient_of(lambda: tf.reduce_sum(tf.abs(loop(each, 3, x))), x)
-
+    one = lambda x: gradient_of(lambda: tf.reduce_sum(tf.abs(loop(each, 3, x))), x)
     found = strict_map(one, x)
     assert found.shape == x.shape
     assert found.dtype == dtype
@@ -115,28 +85,17 @@ def test_dtypes_and_sizes(dtype, n):
         np.testing.assert_allclose(a, b, 5e-2, 5e-2)
 
 
-def test_bounded_loop_under_jit_compile():
-    def one(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            body = lambda t, s: (t + 1, tf.tanh(s + x[t]))  # noqa: E731
-            y = tf.while_loop(
-                lambda t, _: t < 3, body, (0, tf.zeros([2], x.dtype)), maximum_iterations=3
-            )[1]
-        return tape.gradient(y, x)
-
-    x = tf.constant(RNG.normal(size=(5, 4, 2)))
-    run = tf.function(lambda x: tf_pfor.vectorized_map(one, x), jit_compile=True)
-    truth = tf.stack([one(row) for row in x])
-    np.testing.assert_allclose(run(x), truth, 1e-12, 1e-12)
+@case(compare, tf.constant(RNG.normal(size=(5, 4, 2))), function={"jit_compile": True})
+def test_bounded_loop_under_jit_compile(x):
+    body = lambda t, s: (t + 1, tf.tanh(s + x[t]))
+    start = (0, tf.zeros([2], x.dtype))
+    run = lambda: tf.while_loop(lambda t, _: t < 3, body, start, maximum_iterations=3)[1]
+    return gradient_of(run, x)
 
 
 def test_nothing_of_full_size_is_added_in_a_trip():
     def jacobian(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = loop(each, 4, x)
-        return tf_pfor.tape_jacobian(tape, y, x)
+        return jacobian_of(lambda: loop(each, 4, x), x)
 
     graph = tf.function(jacobian).get_concrete_function(tf.TensorSpec([4, 2])).graph
     library = graph.as_graph_def().library.function

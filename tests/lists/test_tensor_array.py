@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import case, grid
 from tests.comparisons import compare, gradient_of, mapped, of_unknown_n, strict_map
 
 RNG = np.random.default_rng(0)
@@ -21,8 +22,7 @@ def check(body, *args, xla=False, **options):
             compare(body, *given, function=function, rtol=1e-5, atol=1e-5, **options)
 
 
-def _row(body, args, r):
-    return tf.function(body, autograph=True)(*[tf.constant(a[r]) for a in args])
+_row = lambda body, args, r: tf.function(body, autograph=True)(*[tf.constant(a[r]) for a in args])
 
 
 def write_all(x, **options):
@@ -32,104 +32,83 @@ def write_all(x, **options):
     return ta
 
 
+@case(check, X)
 @pytest.mark.parametrize("xla", [False, True])
-def test_write_read_stack_size(xla):
-    def body(x):
-        ta = write_all(x)
-        return ta.stack(), ta.read(2), ta.size(), ta.identity().stack()
-
-    check(body, X, xla=xla)
+def test_write_read_stack_size(x):
+    ta = write_all(x)
+    return ta.stack(), ta.read(2), ta.size(), ta.identity().stack()
 
 
+@case(check, X)
 @pytest.mark.parametrize("shape", [[2], [None], None])
-def test_element_shape(shape):
-    def body(x):
-        ta = write_all(x, element_shape=shape, clear_after_read=False)
-        return ta.stack(), ta.read(1)
-
-    check(body, X)
+def test_element_shape(shape, x):
+    ta = write_all(x, element_shape=shape, clear_after_read=False)
+    return ta.stack(), ta.read(1)
 
 
-def test_gather_scatter_unstack():
-    def body(x, i):
-        ta = tf.TensorArray(tf.float32, size=4).unstack(x)
-        ta = ta.scatter([1, 0], x[2:])
-        return ta.gather([3, 0, 0]), ta.read(i), ta.stack()
-
-    check(body, X, PLACE)
+@case(check, X, PLACE)
+def test_gather_scatter_unstack(x, i):
+    ta = tf.TensorArray(tf.float32, size=4).unstack(x)
+    ta = ta.scatter([1, 0], x[2:])
+    return ta.gather([3, 0, 0]), ta.read(i), ta.stack()
 
 
-def test_concat_and_split_of_equal_pieces():
-    def body(x):
-        ta = tf.TensorArray(tf.float32, size=2, element_shape=[2, 2]).split(x, [2, 2])
-        return ta.concat(), ta.read(1)
-
-    check(body, X)
+@case(check, X)
+def test_concat_and_split_of_equal_pieces(x):
+    ta = tf.TensorArray(tf.float32, size=2, element_shape=[2, 2]).split(x, [2, 2])
+    return ta.concat(), ta.read(1)
 
 
-def test_concat_and_split_of_unequal_pieces():
-    def body(x):
-        ta = tf.TensorArray(tf.float32, size=2, infer_shape=False).split(x, [1, 3])
-        tb = tf.TensorArray(tf.float32, size=2, infer_shape=False)
-        tb = tb.write(0, ta.read(1)[:3]).write(1, x[:1])
-        return tf.reshape(tb.concat(), [4, 2])
-
-    check(body, X)
+@case(check, X)
+def test_concat_and_split_of_unequal_pieces(x):
+    ta = tf.TensorArray(tf.float32, size=2, infer_shape=False).split(x, [1, 3])
+    tb = tf.TensorArray(tf.float32, size=2, infer_shape=False)
+    tb = tb.write(0, ta.read(1)[:3]).write(1, x[:1])
+    return tf.reshape(tb.concat(), [4, 2])
 
 
-def test_dynamic_size():
-    def body(x, i):
-        ta = tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=[2])
-        ta = ta.write(0, x[0]).write(2, x[1])
-        late = ta.write(i, x[2])
-        return ta.stack(), late.size(), late.read(i)
-
-    check(body, X, PLACE)
+@case(check, X, PLACE)
+def test_dynamic_size(x, i):
+    ta = tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=[2])
+    ta = ta.write(0, x[0]).write(2, x[1])
+    late = ta.write(i, x[2])
+    return ta.stack(), late.size(), late.read(i)
 
 
+@case(check, X, PLACE)
 @pytest.mark.parametrize("xla", [False, True])
-def test_per_row_index(xla):
-    def body(x, i):
-        ta = write_all(x, element_shape=[2])
-        ta = ta.write(i, -x[0])
-        return ta.stack(), ta.read(3 - i)
-
-    check(body, X, PLACE, xla=xla)
+def test_per_row_index(x, i):
+    ta = write_all(x, element_shape=[2])
+    ta = ta.write(i, -x[0])
+    return ta.stack(), ta.read(3 - i)
 
 
-def test_per_row_size():
-    def body(x, i):
-        ta = tf.TensorArray(tf.float32, size=i + 1, element_shape=[2])
-        ta = ta.write(i, x[0]).write(0, x[1])
-        return ta.read(i), ta.size()
-
-    check(body, X, PLACE)
+@case(check, X, PLACE)
+def test_per_row_size(x, i):
+    ta = tf.TensorArray(tf.float32, size=i + 1, element_shape=[2])
+    ta = ta.write(i, x[0]).write(0, x[1])
+    return ta.read(i), ta.size()
 
 
-def test_scatter_push_and_pop_of_lists_of_different_length():
+@case(check, X, PLACE + 1)
+def test_scatter_push_and_pop_of_lists_of_different_length(x, i):
     raw = tf.raw_ops
-
-    def body(x, i):
-        handle = raw.TensorListScatterV2(
-            tensor=x[:2], indices=tf.stack([i, 0]), element_shape=[2], num_elements=-1
-        )
-        pushed = raw.TensorListPushBack(input_handle=handle, tensor=3.0 * x[0])
-        popped, last = raw.TensorListPopBack(
-            input_handle=pushed, element_shape=[2], element_dtype=tf.float32
-        )
-        sizes = [raw.TensorListLength(input_handle=h) for h in (handle, pushed, popped)]
-        item = raw.TensorListGetItem(
-            input_handle=popped, index=i, element_shape=[2], element_dtype=tf.float32
-        )
-        return last, item, *sizes
-
-    check(body, X, PLACE + 1)
+    handle = raw.TensorListScatterV2(
+        tensor=x[:2], indices=tf.stack([i, 0]), element_shape=[2], num_elements=-1
+    )
+    pushed = raw.TensorListPushBack(input_handle=handle, tensor=3.0 * x[0])
+    popped, last = raw.TensorListPopBack(
+        input_handle=pushed, element_shape=[2], element_dtype=tf.float32
+    )
+    sizes = [raw.TensorListLength(input_handle=h) for h in (handle, pushed, popped)]
+    item = raw.TensorListGetItem(
+        input_handle=popped, index=i, element_shape=[2], element_dtype=tf.float32
+    )
+    return last, item, *sizes
 
 
 def test_stack_of_lists_of_different_length_is_ragged():
-    def body(x, i):
-        return tf.TensorArray(tf.float32, size=i, element_shape=[2]).stack()
-
+    body = lambda x, i: tf.TensorArray(tf.float32, size=i, element_shape=[2]).stack()
     found = mapped(body, X, PLACE)
     np.testing.assert_array_equal(found.row_lengths(), PLACE)
     np.testing.assert_array_equal(found.flat_values, 0.0)
@@ -151,20 +130,23 @@ def test_an_invariant_list_stays_unstacked():
     assert [s.as_list()[1:] for s in shapes] == [[2]]
 
 
-def test_a_captured_list_becomes_stacked():
+def written_at_one():
+    """A list of four items, and it with a row of X written at place 1, for each row."""
     base = RNG.normal(size=(4, 2)).astype(np.float32)
+    expected = np.stack([base] * 3)
+    expected[:, 1] = X[:, 0]
+    return tf.constant(base), expected
+
+
+def test_a_captured_list_becomes_stacked():
+    base, expected = written_at_one()
 
     @tf.function(autograph=False)
     def run(x):
         ta = tf.TensorArray(tf.float32, size=4).unstack(base)
-
         return strict_map(lambda row: ta.write(1, row).stack(), x)
 
-    found = run(tf.constant(X[:, 0]))
-    for r in range(3):
-        expected = base.copy()
-        expected[1] = X[r, 0]
-        np.testing.assert_allclose(found[r], expected)
+    np.testing.assert_allclose(run(tf.constant(X[:, 0])), expected)
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -188,12 +170,8 @@ def test_a_list_that_is_an_argument_becomes_stacked(known):
 
         return inner(handle, x)
 
-    base = RNG.normal(size=(4, 2)).astype(np.float32)
-    found = outer(tf.constant(base), tf.constant(X[:, 0]))
-    for r in range(3):
-        expected = base.copy()
-        expected[1] = X[r, 0]
-        np.testing.assert_allclose(found[r], expected)
+    base, expected = written_at_one()
+    np.testing.assert_allclose(outer(base, tf.constant(X[:, 0])), expected)
 
 
 # Gradients --------------------------------------------------------------------------------------
@@ -208,16 +186,11 @@ def _loss(x, i):
     return tf.reduce_sum(tf.square(ta.stack())) + tf.reduce_sum(item * item * item)
 
 
-def _gradient(x, i):
-    return gradient_of(lambda: _loss(x, i), x)
+_gradient = lambda x, i: gradient_of(lambda: _loss(x, i), x)
+_second = lambda x, i: gradient_of(lambda: tf.reduce_sum(tf.square(_gradient(x, i))), x)
 
 
-def _second(x, i):
-    return gradient_of(lambda: tf.reduce_sum(tf.square(_gradient(x, i))), x)
-
-
-@pytest.mark.parametrize("xla", [False, True])
-@pytest.mark.parametrize("body", [_gradient, _second])
+@grid(body=[_gradient, _second], xla=[False, True])
 def test_gradients_inside(body, xla):
     check(body, X, PLACE, xla=xla)
 

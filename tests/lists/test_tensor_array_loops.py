@@ -67,10 +67,7 @@ def grown_and_read(x, i):
 def chain(x, i):
     """An array of scalars: the shapes that its gradient keeps are without elements."""
     ta = tf.TensorArray(tf.float32, size=4, element_shape=[], clear_after_read=False)
-
-    def step(t, a):
-        return t + 1, a.write(t + 1, a.read(t) * x[t, 1])
-
+    step = lambda t, a: (t + 1, a.write(t + 1, a.read(t) * x[t, 1]))
     return tf.while_loop(lambda t, a: t < i, step, (0, ta.write(0, x[0, 0])))[1].stack()
 
 
@@ -85,9 +82,7 @@ def local(x, i):
             (0, ta),
         )[1]
 
-    def step(t, s):
-        return t + 1, s + tf.reduce_sum(inner(s).stack(), 0) * 0.1
-
+    step = lambda t, s: (t + 1, s + tf.reduce_sum(inner(s).stack(), 0) * 0.1)
     return tf.while_loop(lambda t, s: t < i, step, (0, x[0]))[1]
 
 

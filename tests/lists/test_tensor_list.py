@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import mapped, needed_ops, strict_map
+from tests.cases import case, grid
+from tests.comparisons import compare, mapped, needed_ops, pairwise, strict_map
 from tests.samples.lists.tensor_list import empty, get, listed, push, put, raw, reserved, stacked
 from tf_pfor.converters.lists._list_rows import masked, own_rows
 from tf_pfor.core.call import Call
@@ -96,9 +97,7 @@ def test_writes_go_into_the_rows_of_the_mask():
         written = put(written, i, 2.0 * x)
         return get(written, 2, [2]), written
 
-    def view(loop, value):
-        return masked(loop, value, tf.constant(mask))
-
+    view = lambda loop, value: masked(loop, value, tf.constant(mask))
     _, last = run_rows(fn, [NEW, INDEX], IDS, view=view)
     expected = BASE.copy()
     on = mask[IDS]
@@ -138,8 +137,7 @@ def test_own_rows():
     np.testing.assert_array_equal(run(tf.constant(BASE)), BASE[:, ids])
 
 
-def _call(walker, op):
-    return Call(op, {}, walker)
+_call = lambda walker, op: Call(op, {}, walker)
 
 
 # What is emitted ----------------------------------------------------------------------------------
@@ -147,11 +145,7 @@ def _call(walker, op):
 
 def op_types(body, *args):
     """The op types of the vectorized graph that its results need."""
-
-    @tf.function(autograph=False)
-    def run(*given):
-        return mapped(body, *given)
-
+    run = tf.function(lambda *given: mapped(body, *given), autograph=False)
     needed = needed_ops(run.get_concrete_function(*args).outputs)
     return sorted(op.type for op in needed if op.type.startswith(("TensorList", "Empty")))
 
@@ -177,26 +171,18 @@ def test_an_invariant_prefix_is_emitted_again_and_copies_nothing():
     assert found == ["TensorListGetItem", "TensorListReserve", *["TensorListSetItem"] * 2]
 
 
-def test_a_long_invariant_prefix():
+@case(compare, tf.constant([7.0, 8.0]), function={})
+def test_a_long_invariant_prefix(x):
     """Longer than Python may recurse."""
-
-    def body(x):
-        handle = empty([])
-        for t in range(1200):
-            handle = push(handle, float(t))
-        return stacked(push(handle, x), shape=[])
-
-    found = tf.function(lambda x: strict_map(body, x), autograph=False)(tf.constant([7.0, 8.0]))
-    np.testing.assert_allclose(found[:, :-1], np.tile(np.arange(1200.0), (2, 1)))
-    np.testing.assert_allclose(found[:, -1], [7, 8])
+    handle = empty([])
+    for t in range(1200):
+        handle = push(handle, float(t))
+    return stacked(push(handle, x), shape=[])
 
 
 def test_elements_that_were_never_written_stay_so():
     """TensorFlow takes the shape of one that is not there from the others."""
-
-    def run(body):
-        return tf.function(lambda x: tf_pfor.vectorized_map(body, x), autograph=False)
-
+    run = lambda body: tf.function(lambda x: tf_pfor.vectorized_map(body, x), autograph=False)
     first = run(lambda x: get(put(put(reserved(3), 0, tf.ones([2])), 1, x), 2))
     np.testing.assert_array_equal(first(tf.ones([5, 2])), tf.zeros([5, 2]))
 
@@ -219,9 +205,7 @@ def test_lists_of_a_loop_body_that_may_not_be_mixed_are_refused_by_name():
             element_dtype=tf.variant,
         )[0]
 
-    def top(x):
-        return stacked(body(x), shape=[2])
-
+    top = lambda x: stacked(body(x), shape=[2])
     found = tf.function(lambda x: tf_pfor.vectorized_map(top, x), autograph=False)(
         tf.constant(BASE)
     )
@@ -254,8 +238,7 @@ def popped_and_pushed(k, x, reads):
     return s, raw.TensorListLength(input_handle=made), get(made, 0, [2])
 
 
-@pytest.mark.parametrize("reads", [False, True])
-@pytest.mark.parametrize("compiled", [False, True])
+@grid(compiled=[False, True], reads=[False, True])
 def test_lists_that_rows_pop_and_trips_push_to(reads, compiled):
     @tf.function(jit_compile=compiled, autograph=False)
     def run():
@@ -266,8 +249,7 @@ def test_lists_that_rows_pop_and_trips_push_to(reads, compiled):
             run()
         return
     expected = [popped_and_pushed(k, x, reads) for k, x in zip(K, ITEMS)]
-    for found, each in zip(run(), zip(*expected)):
-        np.testing.assert_allclose(found, tf.stack(each), rtol=1e-5)
+    pairwise(np.testing.assert_allclose, run(), zip(*expected), rtol=1e-5)
 
 
 def test_arrays_of_no_items_do_not_grow_under_jit_compile():
@@ -277,7 +259,7 @@ def test_arrays_of_no_items_do_not_grow_under_jit_compile():
             lambda t, _: t < k + 1, lambda t, a: (t + 1, a.write(t, x)), (0, array)
         )[1].read(0)
 
-    run = lambda k, x: tf_pfor.vectorized_map(lambda row: one(*row), (k, x))  # noqa: E731
+    run = lambda k, x: tf_pfor.vectorized_map(lambda row: one(*row), (k, x))
     np.testing.assert_allclose(run(K, ITEMS), ITEMS)
     with pytest.raises(tf_pfor.NotVectorizableError, match="give it the size"):
         tf.function(run, jit_compile=True, autograph=False)(K, ITEMS)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.comparisons import gradient_of
 from tests.peer import DROP_IN, peer
 from tf_pfor import FallbackWarning, drop_in
 
@@ -73,10 +74,7 @@ def _looping():
     flow = "control_flow_ops"
     ours = {(flow, "vectorized_map"): _looped_map, (flow, "pfor"): _looped_pfor}
     calls = []
-
-    def counted(fn):
-        return lambda *args, **kwargs: (calls.append(1), fn(*args, **kwargs))[1]
-
+    counted = lambda fn: lambda *args, **kwargs: (calls.append(1), fn(*args, **kwargs))[1]
     counted_ours = {place: counted(fn) for place, fn in ours.items()}
     with mock.patch.dict(DROP_IN._OURS, counted_ours), drop_in():
         yield
@@ -153,13 +151,7 @@ def test_sequential_and_named(tfp):
 def test_gradient_of_a_joint_log_prob(tfp):
     model = _model(tfp)
     values = [tf.constant([0.5, 1.0, 2.0]), tf.ones([3, 3]), 2 * tf.ones([3, 3])]
-
-    def run():
-        with tf.GradientTape() as tape:
-            tape.watch(values)
-            y = model.log_prob(values)
-        return tape.gradient(y, values)
-
+    run = lambda: gradient_of(lambda: model.log_prob(values), values)
     agree(run)
 
 

@@ -34,8 +34,7 @@ def _public():
     return [*names, *(f"{front}.{name}" for front, m in fronts.items() for name in m.__all__)]
 
 
-def _item(name):
-    return functools.reduce(getattr, name.split("."), tf_pfor)
+_item = lambda name: functools.reduce(getattr, name.split("."), tf_pfor)
 
 
 @pytest.mark.parametrize("name", _public())

@@ -22,8 +22,7 @@ def graph_of(fn, *specs, **options):
     return tf.function(fn, autograph=False, **options).get_concrete_function(*(specs or [X]))
 
 
-def of(fn, *specs):
-    return digest(graph_of(fn, *specs))
+of = lambda fn, *specs: digest(graph_of(fn, *specs))
 
 
 def nested(scope, factor=2.0, step=1, clip=True, power=3.0):
@@ -39,7 +38,7 @@ def nested(scope, factor=2.0, step=1, clip=True, power=3.0):
             with tf.GradientTape() as tape:
                 tape.watch(x)
                 y = inner(x)
-                body = lambda i, v: (i + step, tf.sin(v))  # noqa: E731
+                body = lambda i, v: (i + step, tf.sin(v))
                 _, z = tf.while_loop(lambda i, _: i < 4, body, (0, y))
                 case = tf.switch_case(tf.cast(x[1], tf.int32), [lambda: z, lambda: -z])
             return tape.gradient(case, x), z
@@ -132,10 +131,7 @@ def test_control_inputs_are_a_set():
 
 def test_the_order_of_effects_shows():
     variable = tf.Variable(0.0)
-
-    def added(*factors):
-        return lambda x: [variable.assign_add(x[0] * factor) for factor in factors]
-
+    added = lambda *factors: lambda x: [variable.assign_add(x[0] * factor) for factor in factors]
     assert of(added(2.0, 3.0)) == of(added(2.0, 3.0)) != of(added(3.0, 2.0))
 
 
@@ -149,15 +145,9 @@ def test_effects_and_draws_count():
 
 
 def test_identities_are_kept_as_numbers():
-    def handle(name):
-        return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name=name)
-
-    def beside(*names):
-        return lambda x: [handle(name) for name in names]
-
-    def inside(*names):
-        return lambda x: [tf.function(lambda: handle(names[0]))(), handle(names[1])]
-
+    handle = lambda name: tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name=name)
+    beside = lambda *names: lambda x: [handle(name) for name in names]
+    inside = lambda *names: lambda x: [tf.function(lambda: handle(names[0]))(), handle(names[1])]
     for made in beside, inside:
         assert of(made("a", "a")) == of(made("b", "b")) != of(made("a", "b"))
 
@@ -198,19 +188,14 @@ def test_a_case_is_emitted():
     assert counts(found.lines)["BatchMatMulV2"] == 1
 
 
-# ---------------------------------------------------------------------------
-# Emission
-# ---------------------------------------------------------------------------
+# -- Emission --------------------------------------------------------------------------------------
 
 SHARES = {"sample:": 37, "cell:": 179}  # one in so many
 PROGRAMS = (
-    "bubble_sort, values",
-    "beam_search, values",
-    "keras_cell_in_a_loop, tape around",
-    "keras_convolutional_lstm, two maps",
-    "keras_lstm_with_a_mask, compiled",
+    "bubble_sort, values", "beam_search, values", "keras_cell_in_a_loop, tape around",
+    "keras_convolutional_lstm, two maps", "keras_lstm_with_a_mask, compiled",
     "stack_machine, values",
-)
+)  # fmt: skip
 
 
 def names():

@@ -65,9 +65,7 @@ def mapped():
     return tf_pfor.column_function(features)
 
 
-# ---------------------------------------------------------------------------
-# Arrow and pandas
-# ---------------------------------------------------------------------------
+# -- Arrow and pandas ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("of", ["table", "chunks", "slice", "record batch"])
@@ -151,9 +149,7 @@ def test_pandas(mapped):
     assert [plain(row) for row in found.to_dict("records")] == WANTED
 
 
-# ---------------------------------------------------------------------------
-# Engines
-# ---------------------------------------------------------------------------
+# -- Engines ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", [None, "arrow", "numpy"])
@@ -226,19 +222,14 @@ def test_spark_predicts(spark):
     functions = importlib.import_module("pyspark.ml.functions")
     types = importlib.import_module("pyspark.sql.types")
     product = tf_pfor.column_function(lambda row: {"y": row["x"] * row["z"]})
-
-    def make():
-        return lambda x, z: product({"x": x, "z": z})["y"]
-
+    make = lambda: lambda x, z: product({"x": x, "z": z})["y"]
     udf = functions.predict_batch_udf(make, return_type=types.DoubleType(), batch_size=4)
     frame = spark.createDataFrame([(float(i), 2.0) for i in range(7)], "x double, z double")
     found = sorted(row.y for row in frame.select(udf("x", "z").alias("y")).collect())
     assert found == [2.0 * i for i in range(7)]
 
 
-# ---------------------------------------------------------------------------
-# The page
-# ---------------------------------------------------------------------------
+# -- The page --------------------------------------------------------------------------------------
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "many_machines.md"
 BLOCKS = re.findall(r"```py\n# needs (\w+)\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -259,9 +250,7 @@ def test_the_page(name, block, request):
     exec(compile(block, str(PAGE), "exec"), names)
 
 
-# ---------------------------------------------------------------------------
-# Beam
-# ---------------------------------------------------------------------------
+# -- Beam ------------------------------------------------------------------------------------------
 
 IDS = {"ids": tf.TensorSpec([None], tf.int64)}
 
@@ -277,21 +266,15 @@ def of_pipeline(elements, transform, wanted):
 
 def test_beam():
     of_pipeline(
-        ROWS * 40,
-        lambda beam: tf_pfor.beam.Map(features, spec=IDS) | beam.Map(plain),
-        WANTED * 40,
+        ROWS * 40, lambda beam: tf_pfor.beam.Map(features, spec=IDS) | beam.Map(plain), WANTED * 40
     )
 
 
 def test_keys_of_beam_are_python_values():
-    def fn(pair):
-        return pair[0], pair[1] * 2
-
+    fn = lambda pair: (pair[0], pair[1] * 2)
     pairs = [("a", 1), ("b", 2), ("a", 3)]
     of_pipeline(
-        pairs,
-        lambda beam: tf_pfor.beam.Map(fn) | beam.CombinePerKey(sum),
-        [("a", 8), ("b", 4)],
+        pairs, lambda beam: tf_pfor.beam.Map(fn) | beam.CombinePerKey(sum), [("a", 8), ("b", 4)]
     )
 
 

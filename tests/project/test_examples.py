@@ -16,8 +16,7 @@ def _lstm():
     )  # fmt: skip
 
 
-def _tree():
-    return tree_lstm, tree_lstm.make_weights(3, 4), (tree_lstm.make_trees(4, 5, 3),)
+_tree = lambda: (tree_lstm, tree_lstm.make_weights(3, 4), (tree_lstm.make_trees(4, 5, 3),))
 
 
 def _graph():

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "pfor_from_scratch.py"
 
@@ -21,10 +22,7 @@ def page():
     return module
 
 
-def _normal(*shape):
-    return tf.random.stateless_normal(shape, seed=[len(shape), sum(shape)])
-
-
+_normal = lambda *shape: tf.random.stateless_normal(shape, seed=[len(shape), sum(shape)])
 W = tf.Variable(_normal(3, 2))
 TABLE = _normal(6, 2)
 IMAGE = tf.reshape(tf.range(12.0), [4, 3])
@@ -64,8 +62,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("name", CASES)
+@grid(name=CASES, n=[1, 3])
 def test_it_gives_what_the_package_and_a_loop_give(page, name, n):
     fn, inner, looped = CASES[name]
     _check(page, fn, _normal(n, *inner), looped)
@@ -156,9 +153,7 @@ def test_what_is_beyond_the_page_is_refused(page):
 
 
 def test_a_wrong_rule_is_found(page, monkeypatch):
-    def not_shifted(call, x, axes):
-        return call.rebuild(x.tensor, axes.tensor)
-
+    not_shifted = lambda call, x, axes: call.rebuild(x.tensor, axes.tensor)
     monkeypatch.setitem(page.RULES, "Sum", {page.ANY: not_shifted})
     with pytest.raises(AssertionError, match="Sum"):
         page.vectorized_map(tf.reduce_sum, _normal(3, 2))

@@ -78,9 +78,7 @@ def test_wrong_alignment_of_ranks():
 
 
 def test_a_wrong_dtype():
-    def wide(call, x):
-        return call.emit("Cast", call.emit("Tanh", x.tensor), DstT=tf.float64)
-
+    wide = lambda call, x: call.emit("Cast", call.emit("Tanh", x.tensor), DstT=tf.float64)
     with rule("Tanh", wide):
         caught(harness.check_values, TANH, "returned float64, expected float32")
 
@@ -98,18 +96,13 @@ def test_a_wrong_static_shape():
 
 def test_a_hidden_loop():
     """Through the public tf.map_fn, with no record of it."""
-
-    def loop(call, x):
-        return tf.map_fn(tf.tanh, x.tensor)
-
+    loop = lambda call, x: tf.map_fn(tf.tanh, x.tensor)
     with rule("Tanh", loop):
         caught(lambda s: harness.check_outcome(s, set()), TANH, "loops")
 
 
 def test_a_recorded_loop():
-    def loop(call, x):
-        return call.loop_over_rows()
-
+    loop = lambda call, x: call.loop_over_rows()
     with rule("Tanh", loop, outcome=Outcome.LOOPED):
         caught(lambda s: harness.check_outcome(s, set()), TANH, "loops")
 
@@ -131,10 +124,7 @@ def test_too_many_ops():
 
 def test_a_wrong_gradient():
     """Right values from an op whose gradient is cut."""
-
-    def cut(call, x):
-        return call.emit("Tanh", call.emit("StopGradient", x.tensor))
-
+    cut = lambda call, x: call.emit("Tanh", call.emit("StopGradient", x.tensor))
     with rule("Tanh", cut):
         harness.check_values(TANH)
         caught(harness.check_gradients, TANH, "None")

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 
 jax: object = pytest.importorskip("jax")
 
@@ -29,27 +30,18 @@ def model(x, w, b, np_like):
 
 
 X, W, B = given(3), given(3, 4), given(4)
+of_tf = lambda x, w, b: model(x, w, b, tf)
+of_jax = lambda x, w, b: model(x, w, b, jax.numpy)
 
 
-def of_tf(x, w, b):
-    return model(x, w, b, tf)
-
-
-def of_jax(x, w, b):
-    return model(x, w, b, jax.numpy)
-
-
-@pytest.mark.parametrize("argnums", [0, (0, 2), (1,)])
-@pytest.mark.parametrize("name", ["jacrev", "jacfwd", "hessian"])
+@grid(name=["jacrev", "jacfwd", "hessian"], argnums=[0, (0, 2), (1,)])
 def test_jacobians_and_hessians(name, argnums):
     ours, theirs = getattr(tf_pfor, name)(of_tf, argnums), getattr(jax, name)(of_jax, argnums)
     close(ours(*map(tf.constant, (X, W, B))), theirs(X, W, B))
 
 
 def test_hvp_and_laplacian():
-    def scalar(x, np_like):
-        return model(x, W, B, np_like)["b"]
-
+    scalar = lambda x, np_like: model(x, W, B, np_like)["b"]
     v = given(3, seed=1)
     expected = jax.hessian(lambda x: scalar(x, jax.numpy))(X)
     found = tf_pfor.hvp(lambda x: scalar(x, tf))(tf.constant(X), tf.constant(v))
@@ -86,16 +78,11 @@ def test_recurrent_network():
         close(jac(lambda *a: lstm(*a, tf), (0, 1, 2))(*map(tf.constant, arguments)), expected)
 
 
-def scalar_of_tf(x, w, b):
-    return of_tf(x, w, b)["b"]
+scalar_of_tf = lambda x, w, b: of_tf(x, w, b)["b"]
+scalar_of_jax = lambda x, w, b: of_jax(x, w, b)["b"]
 
 
-def scalar_of_jax(x, w, b):
-    return of_jax(x, w, b)["b"]
-
-
-@pytest.mark.parametrize("argnums", [0, (0, 2)])
-@pytest.mark.parametrize("name", ["grad", "value_and_grad"])
+@grid(name=["grad", "value_and_grad"], argnums=[0, (0, 2)])
 def test_gradients(name, argnums):
     ours, theirs = getattr(tf_pfor, name), getattr(jax, name)
     found = ours(scalar_of_tf, argnums)(*map(tf.constant, (X, W, B)))
@@ -123,14 +110,10 @@ def test_pullbacks_and_pushforwards():
     close(linear(*map(tf.constant, tangents)), pushed[1])
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("n", [1, 2, 7])
+@grid(n=[1, 2, 7], reverse=[False, True])
 def test_associative_scans(n, reverse):
     a, b = given(n, 2), given(n, 2, seed=1)
-
-    def combined(left, right):
-        return left[0] * right[0], left[1] * right[0] + right[1]
-
+    combined = lambda left, right: (left[0] * right[0], left[1] * right[0] + right[1])
     expected = jax.lax.associative_scan(combined, (a, b), reverse=reverse)
     close(tf_pfor.associative_scan(combined, (a, b), reverse=reverse), expected)
 

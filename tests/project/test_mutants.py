@@ -34,13 +34,8 @@ def test_a_fault_that_is_gone_is_not_put_in(tmp_path):
 
 def test_probes_stand_in_front_of_the_statements_of_faults(tmp_path):
     lines = [
-        "def f(x):",
-        "    if x > 1:",
-        "        y = 1",
-        "    elif x:",
-        "        y = 2",
-        "    else:",
-    ]
+        "def f(x):", "    if x > 1:", "        y = 1", "    elif x:", "        y = 2", "    else:",
+    ]  # fmt: skip
     (tmp_path / "a.py").write_text(
         "\n".join([*lines, "        y = (", "            3", "        )"])
     )

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 
@@ -55,9 +56,7 @@ def test_per_example_gradients_of_a_keras_model():
     x = np.random.default_rng(0).normal(size=[5, 4]).astype(np.float32)
 
     def one(row):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(model(row[None]) ** 2)
-        return tape.gradient(loss, model.trainable_variables)
+        return gradient_of(lambda: tf.reduce_sum(model(row[None]) ** 2), model.trainable_variables)
 
     found = tf_pfor.vectorized_map(one, tf.constant(x), fallback_to_while_loop=False)
     for r in range(5):

@@ -49,7 +49,6 @@ CORE = [f for f in FILES if f.startswith("tf_pfor/")]
 
 
 @functools.cache
-@functools.cache
 def _tree(path):
     return ast.parse((ROOT / path).read_text())
 
@@ -100,14 +99,8 @@ def _graph():
     }
 
 
-FRONT_DOORS = (
-    "beam",
-    "data",
-    "keras",
-    "registry",
-    "saved_model",
-    "shapes",
-)  # public names of rooms
+# Public names of rooms.
+FRONT_DOORS = ("beam", "data", "keras", "registry", "saved_model", "shapes")
 
 
 def test_each_module_is_in_a_room():
@@ -343,10 +336,7 @@ def test_the_formatter_lays_out_all_code():
 
 # Modules that import more than IMPORTS others of the package: no more than they do today.
 IMPORTS = 15
-LONGER_IMPORTS = {
-    "tf_pfor.api.run": 17,
-    "tf_pfor.walker.walker": 20,
-}
+LONGER_IMPORTS = {"tf_pfor.api.run": 17, "tf_pfor.walker.walker": 20}
 
 
 def test_modules_import_few_others():

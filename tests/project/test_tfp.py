@@ -116,9 +116,7 @@ REFUSED: tuple[str, ...] = ()
 
 
 def _samples(name):
-    def draw(p, seed):
-        return DISTRIBUTIONS[name](p).sample(seed=seed)
-
+    draw = lambda p, seed: DISTRIBUTIONS[name](p).sample(seed=seed)
     one = tf.function(draw, autograph=False)
     return draw, np.stack([one(*e) for e in zip(tf.unstack(PARAMETERS), tf.unstack(SEEDS))])
 
@@ -144,9 +142,7 @@ def test_a_distribution(name):
     if found is not None:
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
-    def log_prob(p, x):
-        return DISTRIBUTIONS[name](p).log_prob(x)
-
+    log_prob = lambda p, x: DISTRIBUTIONS[name](p).log_prob(x)
     one = tf.function(log_prob, autograph=False)
     values = tf.constant(expected)
     expected = np.stack([one(*e) for e in zip(tf.unstack(PARAMETERS), tf.unstack(values))])

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 import tf_pfor
 from tests import comparisons
-from tests.comparisons import gradient_of, value_and_gradient
+from tests.cases import case, grid
+from tests.comparisons import assert_close, gradient_of, value_and_gradient
 from tf_pfor._tf import _eager_ops
 
 assert_close = functools.partial(comparisons.assert_close, rtol=1e-5, atol=1e-6)  # of float32
@@ -41,58 +42,52 @@ class Model:
         return tf.reduce_sum(self.vector(tree) ** 2)
 
 
-def one_by_one(fn, examples):
-    return tf.stack([fn(e) for e in examples])
+one_by_one = lambda fn, examples: tf.stack([fn(e) for e in examples])
+
+
+def with_slopes(run, sources):
+    """The results of ``run()``, and dense gradients by variables, zeros where there are none."""
+    y, slopes = value_and_gradient(run, sources, unconnected_gradients="zero")
+    return y, [tf.convert_to_tensor(g) for g in slopes]
+
+
+def held(fn, examples):
+    """A batch has the results of one example after the other."""
+    found, expected = tf_pfor.batched(fn)(examples), [fn(e) for e in examples]
+    stacked = tf.nest.map_structure(lambda *x: tf.stack(x), *expected)
+    tf.nest.map_structure(assert_close, found, stacked)
 
 
 UNITS = {"ops": lambda f: f, "cell": tf_pfor.cell, "function": tf.function}
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("unit", UNITS)
+@grid(unit=UNITS, schedule=SCHEDULES)
 def test_trees(unit, schedule):
     model = Model(UNITS[unit])
-    with tf.GradientTape() as tape:
-        expected = one_by_one(model.loss, TREES)
-    gradients = tape.gradient(expected, model.variables)
+    expected = with_slopes(lambda: one_by_one(model.loss, TREES), model.variables)
     fn = tf_pfor.batched(model.loss, schedule=schedule)
     for _ in range(2):
-        with tf.GradientTape() as tape:
-            found = fn(TREES)
-        assert_close(found, expected)
-        for g, e in zip(tape.gradient(found, model.variables), gradients):
-            assert_close(tf.convert_to_tensor(g), tf.convert_to_tensor(e))
+        assert_close(with_slopes(lambda: fn(TREES), model.variables), expected)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_numbers_of_examples(n):
-    model = Model(tf_pfor.cell)
-    assert_close(tf_pfor.batched(model.loss)(TREES[:n]), one_by_one(model.loss, TREES[:n]))
+    held(Model(tf_pfor.cell).loss, TREES[:n])
 
 
 @pytest.mark.parametrize("dtype", [tf.float64, tf.float16, tf.complex64, tf.int32])
 def test_dtypes(dtype):
     x = [tf.cast(tf.constant([1, 2, 3]) + i, dtype) for i in range(4)]
-
-    def fn(a):
-        return tf.reduce_sum(a * a) + a[1]
-
-    assert_close(tf_pfor.batched(fn)(x), one_by_one(fn, x))
+    held(lambda a: tf.reduce_sum(a * a) + a[1], x)
 
 
-def test_a_loop_that_stops_by_value():
-    def steps(x):
-        count = 0
-        while tf.norm(x) > 1.0:
-            x = x * 0.7 - 0.01
-            count += 1
-        return x, count
-
-    rows = [tf.constant([k, 1.0, -k]) for k in (0.1, 5.0, 2.0, 9.0)]
-    found, counts = tf_pfor.batched(steps)(rows)
-    expected = [steps(r) for r in rows]
-    assert_close(found, tf.stack([e[0] for e in expected]))
-    assert counts.numpy().tolist() == [e[1] for e in expected]
+@case(held, [tf.constant([k, 1.0, -k]) for k in (0.1, 5.0, 2.0, 9.0)])
+def test_a_loop_that_stops_by_value(x):
+    count = 0
+    while tf.norm(x) > 1.0:
+        x = x * 0.7 - 0.01
+        count += 1
+    return x, count
 
 
 def test_gradients_through_a_loop_that_stops_by_value():
@@ -104,11 +99,9 @@ def test_gradients_through_a_loop_that_stops_by_value():
         return tf.reduce_sum(x)
 
     rows = [tf.constant([3.0, k]) for k in (0.1, 5.0, 2.0)]
-    expected, wanted = value_and_gradient(lambda: one_by_one(fn, rows), scale)
-    with tf.GradientTape() as tape:
-        found = tf_pfor.batched(fn)(rows)
-    assert_close(found, expected)
-    assert_close(tape.gradient(found, scale), wanted)
+    found = value_and_gradient(lambda: tf_pfor.batched(fn)(rows), scale)
+    expected = value_and_gradient(lambda: one_by_one(fn, rows), scale)
+    tf.nest.map_structure(assert_close, found, expected)
 
 
 def test_gradients_by_tensors_outside():
@@ -120,9 +113,7 @@ def test_gradients_by_tensors_outside():
             y = y * tf.exp(-scale) + shift
         return y
 
-    def derivative(run):
-        return value_and_gradient(run, [scale, shift])
-
+    derivative = lambda run: value_and_gradient(run, [scale, shift])
     found = derivative(lambda: tf_pfor.batched(fn)([0, 3, 1]))
     expected = derivative(lambda: one_by_one(fn, [0, 3, 1]))
     tf.nest.map_structure(assert_close, found, expected)
@@ -130,15 +121,10 @@ def test_gradients_by_tensors_outside():
 
 def test_equal_numbers_have_gradients_of_their_own():
     scale = tf.constant(2.0)
-
-    def fn(x):
-        return x * tf.constant(2.0) + x * scale
-
-    with tf.GradientTape() as tape:
-        tape.watch(scale)
-        y = tf_pfor.batched(fn)([tf.constant(1.0), tf.constant(3.0)])
+    fn = tf_pfor.batched(lambda x: x * tf.constant(2.0) + x * scale)
+    y, slope = value_and_gradient(lambda: fn([tf.constant(1.0), tf.constant(3.0)]), scale)
     assert y.numpy().tolist() == [4.0, 12.0]
-    assert float(tape.gradient(y, scale)) == 4.0
+    assert float(slope) == 4.0
 
 
 def test_values_that_leave_the_function_by_another_way():
@@ -184,23 +170,15 @@ def test_ops_whose_shapes_depend_on_values():
 
 def test_gradients_of_ops_whose_shapes_depend_on_values():
     w = tf.Variable([1.0, 2.0, 3.0])
-
-    def fn(x):
-        return tf.reduce_sum(tf.boolean_mask(x * w, x > 0.0) ** 2)
-
+    fn = lambda x: tf.reduce_sum(tf.boolean_mask(x * w, x > 0.0) ** 2)
     rows = [tf.constant([1.0, -1.0, 3.0]), tf.constant([-4.0, 5.0, -6.0])]
     assert_close(gradient_of(lambda: tf_pfor.batched(fn)(rows), w), 2 * w * [1.0, 25.0, 9.0])
 
 
-def test_slices_by_numbers_of_the_example():
-    def fn(k):
-        x = tf.range(6.0) * 2.0
-        return tf.reduce_sum(x[:k]) + x[k], x[k : k + 2]
-
-    sums, parts = tf_pfor.batched(fn)([1, 3, 2])
-    expected = [fn(k) for k in (1, 3, 2)]
-    assert_close(sums, tf.stack([e[0] for e in expected]))
-    assert_close(parts, tf.stack([e[1] for e in expected]))
+@case(held, [1, 3, 2])
+def test_slices_by_numbers_of_the_example(k):
+    x = tf.range(6.0) * 2.0
+    return tf.reduce_sum(x[:k]) + x[k], x[k : k + 2]
 
 
 def test_results_of_different_sizes_are_ragged():
@@ -264,21 +242,18 @@ def test_layers():
         return y[0]
 
     variables = [v.value for layer in (*layers, cell) for v in layer.trainable_variables]
-    expected, wanted = value_and_gradient(lambda: one_by_one(fn, x), variables)
-    with tf.GradientTape() as tape:
-        found = tf_pfor.batched(fn)(x)
-    assert_close(found, expected)
-    tf.nest.map_structure(assert_close, tape.gradient(found, variables), wanted)
+    found = value_and_gradient(lambda: tf_pfor.batched(fn)(x), variables)
+    expected = value_and_gradient(lambda: one_by_one(fn, x), variables)
+    tf.nest.map_structure(assert_close, found, expected)
 
 
 def test_cells_of_layers_nests_and_options():
     dense = tf.keras.layers.Dense(2, use_bias=False)
     dense.build([None, 2])
     layer = tf_pfor.cell(dense)
-
-    @tf_pfor.cell
-    def step(state, x, *, times):
-        return {"h": state["h"] * times + x, "c": (state["c"], x)}
+    step = tf_pfor.cell(
+        lambda state, x, *, times: {"h": state["h"] * times + x, "c": (state["c"], x)}
+    )
 
     def fn(k):
         state = {"h": tf.zeros([1, 2]), "c": (tf.zeros([1, 2]), tf.zeros([1, 2]))}
@@ -286,19 +261,12 @@ def test_cells_of_layers_nests_and_options():
             state = step({"h": state["h"], "c": state["c"][1]}, layer(state["h"] + 1.0), times=i)
         return state
 
-    found, expected = tf_pfor.batched(fn)([1, 4, 2]), [fn(k) for k in (1, 4, 2)]
-    stacked = tf.nest.map_structure(lambda *x: tf.stack(x), *expected)
-    tf.nest.map_structure(assert_close, found, stacked)
+    held(fn, [1, 4, 2])
 
 
 def test_draws_differ_between_calls_and_examples():
-    @tf_pfor.cell
-    def noisy(x):
-        return x + tf.random.normal([3])
-
-    def fn(x):
-        return noisy(x), noisy(x), tf.random.normal([3]), tf.nn.dropout(x, 0.5)
-
+    noisy = tf_pfor.cell(lambda x: x + tf.random.normal([3]))
+    fn = lambda x: (noisy(x), noisy(x), tf.random.normal([3]), tf.nn.dropout(x, 0.5))
     found = tf_pfor.batched(fn)([tf.ones([3]), tf.ones([3])])
     drawn = np.concatenate([f.numpy().ravel() for f in found[:3]])
     assert len(set(drawn.tolist())) == drawn.size
@@ -309,10 +277,7 @@ def test_strings_and_tables():
     table = tf.lookup.StaticHashTable(
         tf.lookup.KeyValueTensorInitializer(["a", "b"], [1, 2]), default_value=0
     )
-
-    def fn(words):
-        return sum(table.lookup(tf.strings.lower(w)) for w in words)
-
+    fn = lambda words: sum(table.lookup(tf.strings.lower(w)) for w in words)
     assert tf_pfor.batched(fn)([["A", "b"], ["B"], ["c", "b", "a"]]).numpy().tolist() == [3, 2, 3]
 
 
@@ -320,17 +285,9 @@ def test_strings_and_tables():
 def test_in_a_function(unit):
     model = Model(UNITS[unit])
     batch = tf_pfor.batched(model.loss)
-
-    @tf.function
-    def step(scale):
-        return value_and_gradient(lambda: batch(TREES) * scale, model.variables)
-
-    y, gradients = step(tf.constant(2.0))
-    with tf.GradientTape() as tape:
-        expected = one_by_one(model.loss, TREES) * 2.0
-    assert_close(y, expected)
-    for g, e in zip(gradients, tape.gradient(expected, model.variables)):
-        assert_close(tf.convert_to_tensor(g), tf.convert_to_tensor(e))
+    step = tf.function(lambda scale: with_slopes(lambda: batch(TREES) * scale, model.variables))
+    expected = with_slopes(lambda: one_by_one(model.loss, TREES) * 2.0, model.variables)
+    assert_close(step(tf.constant(2.0)), expected)
 
 
 def test_variables_that_change_between_calls():
@@ -354,9 +311,7 @@ def test_training_lowers_the_loss():
     assert losses == sorted(losses, reverse=True)
 
 
-# ---------------------------------------------------------------------------
-# What is refused
-# ---------------------------------------------------------------------------
+# -- What is refused -------------------------------------------------------------------------------
 
 
 def test_writes_are_refused():
@@ -448,10 +403,7 @@ def test_a_cell_takes_the_values_of_its_example():
 
 
 def test_custom_gradients_need_a_cell():
-    @tf.custom_gradient
-    def clipped(x):
-        return x, lambda dy: tf.clip_by_value(dy, -0.1, 0.1)
-
+    clipped = tf.custom_gradient(lambda x: (x, lambda dy: tf.clip_by_value(dy, -0.1, 0.1)))
     x = [tf.constant(1.0), tf.constant(2.0)]
     with pytest.raises(tf_pfor.NotVectorizableError, match="tf_pfor.cell"):
         tf_pfor.batched(lambda a: clipped(a * 1.0))(x)
@@ -514,10 +466,7 @@ def forward_over_reverse(run, weights):
 def test_second_derivatives_and_forward_mode(derivative, unit):
     model = Model(UNITS[unit])
     batch = tf_pfor.batched(model.loss)
-
-    def whole():
-        return derivative(lambda: batch(TREES[:3]), model.weights)
-
+    whole = lambda: derivative(lambda: batch(TREES[:3]), model.weights)
     expected = derivative(lambda: one_by_one(model.loss, TREES[:3]), model.weights)
     for found in (whole(), tf.function(whole, autograph=False)()):
         tf.nest.map_structure(assert_close, found, expected)
@@ -581,30 +530,21 @@ def test_an_error_names_the_example_and_leaves_nothing_behind():
 
 
 def test_threads_do_not_see_each_other():
-    model, results, errors = Model(tf_pfor.cell), {}, []
+    model = Model(tf_pfor.cell)
     expected = one_by_one(model.loss, TREES)
 
     def work(i):
-        try:
-            for _ in range(3):
-                results[i] = tf_pfor.batched(model.loss)(TREES) if i % 2 else model.loss(TREES[0])
-                assert type(results[i]) is type(expected)
-        except Exception as error:  # noqa: BLE001
-            errors.append(error)
+        for _ in range(3):
+            found = tf_pfor.batched(model.loss)(TREES) if i % 2 else model.loss(TREES[0])
+            assert type(found) is type(expected)
+        return found
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not errors
-    assert_close(results[1], expected)
-    assert_close(results[2], expected[0])
+    alone, whole = comparisons.in_threads(work, range(4))[:2]
+    assert_close(whole, expected)
+    assert_close(alone, expected[0])
 
 
-# ---------------------------------------------------------------------------
-# Random programs
-# ---------------------------------------------------------------------------
+# -- Random programs -------------------------------------------------------------------------------
 
 
 def random_tree(rng, size):
@@ -640,13 +580,6 @@ def test_random_recursions(seed):
         return joins[which](left, right)
 
     trees = [random_tree(rng, int(rng.integers(1, 9))) for _ in range(7)]
-    with tf.GradientTape() as tape:
-        expected = one_by_one(fold, trees)
-    wanted = tape.gradient(expected, [words, matrix], unconnected_gradients="zero")
+    expected = with_slopes(lambda: one_by_one(fold, trees), [words, matrix])
     fn = tf_pfor.batched(fold, schedule=SCHEDULES[seed % 2])
-    with tf.GradientTape() as tape:
-        found = fn(trees)
-    assert_close(found, expected)
-    given = tape.gradient(found, [words, matrix], unconnected_gradients="zero")
-    for g, w in zip(given, wanted):
-        assert_close(tf.convert_to_tensor(g), tf.convert_to_tensor(w))
+    assert_close(with_slopes(lambda: fn(trees), [words, matrix]), expected)

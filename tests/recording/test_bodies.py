@@ -50,10 +50,8 @@ BODIES = {
     "vmap": (lambda a: tf_pfor.vmap(tf.reduce_sum)(a), TABLES),
     "ragged": (lambda a: tf.RaggedTensor.from_row_lengths(a, [1, 3]).to_tensor(), ROWS),
     "sparse": (lambda a: tf.sparse.to_dense(tf.sparse.from_dense(a)), ROWS),
-    "TensorArray": (
-        lambda a: tf.TensorArray(tf.float32, 2).write(0, a).write(1, a * 2).stack(),
-        ROWS,
-    ),
+    "TensorArray": (lambda a: tf.TensorArray(tf.float32, 2).write(0, a).write(1, a * 2).stack(),
+        ROWS),
     "keras.ops": (lambda a: tf.keras.ops.relu(tf.keras.ops.matmul(a, W)), TABLES),
     "gelu": (tf.keras.activations.gelu, ROWS),
     "Dense": (by_layer(lambda: layers.Dense(3, "tanh")), TABLES),
@@ -69,11 +67,9 @@ BODIES = {
     "fft": (lambda a: tf.math.real(tf.signal.fft(tf.cast(a, tf.complex64))), ROWS),
     "variable": (lambda a: a * V + V, ROWS),
     "py_function": (lambda a: tf.py_function(lambda t: t * 2, [a], tf.float32) + 0 * a, ROWS),
-    "dataset": (
-        lambda a: sum(r * 1.0 for r in tf.data.Dataset.from_tensor_slices([1.0, 2.0])) * a,
-        ROWS,
-    ),
-}
+    "dataset": (lambda a: sum(r * 1.0 for r in tf.data.Dataset.from_tensor_slices([1.0, 2.0])) * a,
+        ROWS),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BODIES)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tf_pfor._tf import _eager_ops
 from tf_pfor.core.errors import UnsupportedStateError
 from tf_pfor.recording import traces
@@ -94,8 +95,7 @@ def watching(x, tape):
     return x * V
 
 
-def asking(x, tape):
-    return tape.gradient(x * V, V)
+asking = lambda x, tape: tape.gradient(x * V, V)
 
 
 def resetting(x, tape):
@@ -103,8 +103,7 @@ def resetting(x, tape):
     return x * V
 
 
-@pytest.mark.parametrize("fn", [stopping, watching, asking, resetting])
-@pytest.mark.parametrize("unit", [lambda fn: fn, tf_pfor.cell])
+@grid(unit=[lambda fn: fn, tf_pfor.cell], fn=[stopping, watching, asking, resetting])
 def test_a_tape_around_the_call_is_not_told_what_to_do_for_one_example(fn, unit):
     refused = pytest.raises(tf_pfor.NotVectorizableError, match="is around the call")
     with tf.GradientTape(persistent=True) as tape, refused:
@@ -164,9 +163,7 @@ def test_settings_of_the_thread_go_with_the_function():
         assert devices == [thread().device_name]
 
 
-# ---------------------------------------------------------------------------
-# What is refused
-# ---------------------------------------------------------------------------
+# -- What is refused -------------------------------------------------------------------------------
 
 
 def generator(x):
@@ -188,32 +185,23 @@ DROPOUT = tf.keras.layers.Dropout(0.5)
 FULL = tf.ones([4])
 
 
-@pytest.mark.parametrize(
-    ("fn", "error", "message"),
-    [
-        (lambda: tf_pfor.lazy(generator), tf_pfor.ArgumentTypeError, "generator function"),
-        (lambda: tf_pfor.lazy(coroutine), tf_pfor.ArgumentTypeError, "coroutine function"),
-        (lambda: tf_pfor.batched(generator), tf_pfor.ArgumentTypeError, "generator function"),
-        (lambda: tf_pfor.cell(generator), tf_pfor.ArgumentTypeError, "generator function"),
-        (lambda: tf_pfor.lazy(jit_compile="yes"), tf_pfor.ArgumentTypeError, "True or False"),
-        (lambda: batch(lambda x: x, V * 1.0), tf_pfor.ArgumentTypeError, "found a scalar"),
-        (lambda: batch(lambda x: x, np.array(1.0)), tf_pfor.ArgumentTypeError, "found a scalar"),
-        (lambda: batch(lambda x: x, []), tf_pfor.ArgumentError, "at least one example"),
-        (lambda: batch(tf_pfor.cell(lambda x: None)), tf_pfor.ArgumentTypeError, "no tensor"),
-        (lambda: batch(tf_pfor.cell(lambda x: print)), tf_pfor.ArgumentTypeError, "is no tensor"),
-        (lambda: batch(traced_jacobian), tf_pfor.NotVectorizableError, "jacobian.*tf_pfor.cell"),
-        (
-            lambda: batch(lambda x: DROPOUT(FULL * x, training=True)),
-            UnsupportedStateError,
-            "Dropout does with training=True. Use .* tf.nn.dropout",
-        ),
-        (
-            lambda: batch(tf_pfor.cell(lambda x: DROPOUT(FULL * x, training=True))),
-            UnsupportedStateError,
-            "Dropout does with training=True. Use .* tf.nn.dropout",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("fn", "error", "message"), [
+    (lambda: tf_pfor.lazy(generator), tf_pfor.ArgumentTypeError, "generator function"),
+    (lambda: tf_pfor.lazy(coroutine), tf_pfor.ArgumentTypeError, "coroutine function"),
+    (lambda: tf_pfor.batched(generator), tf_pfor.ArgumentTypeError, "generator function"),
+    (lambda: tf_pfor.cell(generator), tf_pfor.ArgumentTypeError, "generator function"),
+    (lambda: tf_pfor.lazy(jit_compile="yes"), tf_pfor.ArgumentTypeError, "True or False"),
+    (lambda: batch(lambda x: x, V * 1.0), tf_pfor.ArgumentTypeError, "found a scalar"),
+    (lambda: batch(lambda x: x, np.array(1.0)), tf_pfor.ArgumentTypeError, "found a scalar"),
+    (lambda: batch(lambda x: x, []), tf_pfor.ArgumentError, "at least one example"),
+    (lambda: batch(tf_pfor.cell(lambda x: None)), tf_pfor.ArgumentTypeError, "no tensor"),
+    (lambda: batch(tf_pfor.cell(lambda x: print)), tf_pfor.ArgumentTypeError, "is no tensor"),
+    (lambda: batch(traced_jacobian), tf_pfor.NotVectorizableError, "jacobian.*tf_pfor.cell"),
+    (lambda: batch(lambda x: DROPOUT(FULL * x, training=True)), UnsupportedStateError,
+        "Dropout does with training=True. Use .* tf.nn.dropout"),
+    (lambda: batch(tf_pfor.cell(lambda x: DROPOUT(FULL * x, training=True))), UnsupportedStateError,
+        "Dropout does with training=True. Use .* tf.nn.dropout"),
+])  # fmt: skip
 def test_what_is_refused(fn, error, message):
     with pytest.raises(error, match=message):
         fn()

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tf_pfor._tf import _eager_ops
 
 TABLE = tf.Variable([1.0, 2.0])
@@ -46,8 +47,7 @@ def safe_twice(k):
     return total
 
 
-@pytest.mark.parametrize("fn", [safe, safe_by_a_cell, safe_of_unknown_size, safe_twice])
-@pytest.mark.parametrize("schedule", ["agenda", "depth"])
+@grid(schedule=["agenda", "depth"], fn=[safe, safe_by_a_cell, safe_of_unknown_size, safe_twice])
 def test_an_example_catches_its_error(fn, schedule):
     examples = [0, 1, 5, 0, 7, 5]
     for chunk_size in (None, 4):
@@ -70,8 +70,7 @@ def test_gradients_beside_an_error():
     assert tf.convert_to_tensor(tape.gradient(y, TABLE)).numpy().tolist() == [2.0, 8.0]
 
 
-def uncaught(k):
-    return tf.gather(TABLE, k) * 2.0
+uncaught = lambda k: tf.gather(TABLE, k) * 2.0
 
 
 def dead(k):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests import comparisons
+from tests.comparisons import gradient_of, pairwise, value_and_gradient
 from tests.recording.test_batched import TREES, UNITS, Model
 
 assert_close = functools.partial(comparisons.assert_close, rtol=1e-5, atol=1e-6)  # of float32
@@ -24,12 +25,9 @@ def layer(x):
 as_cell, as_function = tf_pfor.cell(layer), tf.function(layer)
 
 
-def gradient_of(layer):
+def of_both(layer):
     def by_input_and_weights(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(layer(x) ** 2)
-        return y, tape.gradient(y, [x, W])
+        return value_and_gradient(lambda: tf.reduce_sum(layer(x) ** 2), [x, W])
 
     return by_input_and_weights
 
@@ -44,13 +42,7 @@ def equal_calls_before_the_tape(x):
 
 
 def second_derivative(x):
-    with tf.GradientTape() as outer:
-        outer.watch(x)
-        with tf.GradientTape() as inner:
-            inner.watch(x)
-            y = tf.reduce_sum(tf.sin(x) * as_cell(x))
-        slope = inner.gradient(y, x)
-    return outer.gradient(slope, x)
+    return gradient_of(lambda: gradient_of(lambda: tf.reduce_sum(tf.sin(x) * as_cell(x)), x), x)
 
 
 def persistent(x):
@@ -79,10 +71,7 @@ def loop_by_value(x):
 
 
 def unknown_sizes(x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = tf.reduce_sum(tf.boolean_mask(x * x, x > 0.6))
-    return tape.gradient(y, x)
+    return gradient_of(lambda: tf.reduce_sum(tf.boolean_mask(x * x, x > 0.6)), x)
 
 
 def several_targets(x):
@@ -123,27 +112,13 @@ def steps_of_descent(x):
     return x
 
 
-BODIES = {
-    "ops": gradient_of(layer),
-    "cell": gradient_of(as_cell),
-    "function": gradient_of(as_function),
-    **{
-        f.__name__: f
-        for f in (
-            equal_calls_before_the_tape,
-            second_derivative,
-            persistent,
-            from_the_middle,
-            loop_by_value,
-            unknown_sizes,
-            several_targets,
-            an_unused_result,
-            rows_of_a_table,
-            unconnected,
-            steps_of_descent,
-        )
-    },
-}
+BODIES = {f.__name__: f for f in (
+    equal_calls_before_the_tape, second_derivative, persistent, from_the_middle, loop_by_value,
+    unknown_sizes, several_targets, an_unused_result, rows_of_a_table, unconnected,
+    steps_of_descent,
+)}  # fmt: skip
+UNITS_OF_LAYER = {"ops": layer, "cell": as_cell, "function": as_function}
+BODIES = {unit: of_both(f) for unit, f in UNITS_OF_LAYER.items()} | BODIES
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -175,27 +150,16 @@ def test_gradients_of_each_tree(unit):
         return loss, *map(tf.convert_to_tensor, found)
 
     expected = [tf.stack(column) for column in zip(*map(gradients, TREES))]
-    for f, e in zip(tf_pfor.batched(gradients)(TREES), expected, strict=True):
-        assert_close(f, e)
+    pairwise(assert_close, tf_pfor.batched(gradients)(TREES), expected)
 
 
 @pytest.mark.parametrize("is_traced", [False, True])
 def test_a_tape_around_a_tape(is_traced):
-    def size_of_slope(x):
-        return tf.reduce_sum(BODIES["cell"](x)[1][0] ** 2)
-
+    size_of_slope = lambda x: tf.reduce_sum(BODIES["cell"](x)[1][0] ** 2)
     batch = tf_pfor.batched(size_of_slope)
-
-    def derivative(run):
-        with tf.GradientTape() as tape:
-            y = run()
-        return y, tape.gradient(y, W)
-
+    derivative = lambda run: value_and_gradient(lambda: run(), W)
     expected = derivative(lambda: tf.stack([size_of_slope(x) for x in ROWS]))
-
-    def found():
-        return derivative(lambda: batch(ROWS))
-
+    found = lambda: derivative(lambda: batch(ROWS))
     call = tf.function(found, autograph=False) if is_traced else found
     tf.nest.map_structure(assert_close, call(), expected)
 
@@ -205,9 +169,8 @@ def test_layers_of_keras():
     dense.build([None, 2])
 
     def fn(x):
-        with tf.GradientTape() as tape:
-            y = tf.reduce_sum(dense(x[None]) ** 2)
-        return tape.gradient(y, dense.trainable_variables)
+        loss = lambda: tf.reduce_sum(dense(x[None]) ** 2)
+        return gradient_of(loss, dense.trainable_variables)
 
     expected = zip(*map(fn, ROWS))
     for f, e in zip(tf_pfor.batched(fn)(ROWS), expected, strict=True):
@@ -223,10 +186,8 @@ as_noisy_cell = tf_pfor.cell(noisy)
 
 def test_draws_are_the_ones_of_the_gradient():
     def fn(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = noisy(x)
-        return y, tape.gradient(y, x) * x
+        y, slopes = value_and_gradient(lambda: noisy(x), x)
+        return y, slopes * x
 
     y, same = tf_pfor.batched(fn)(ROWS)
     assert_close(y, same)
@@ -245,11 +206,7 @@ def jacobian(x):
     return tape.jacobian(y, x)
 
 
-def of_draws(x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = as_noisy_cell(x)
-    return tape.gradient(y, x)
+of_draws = lambda x: gradient_of(lambda: as_noisy_cell(x), x)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of, in_threads, value_and_gradient
+from tests.cases import case
+from tests.comparisons import gradient_of, in_threads, pairwise, value_and_gradient
 from tf_pfor._tf import _eager_ops
 from tf_pfor.recording.compiled import Compiled
 
@@ -44,9 +45,15 @@ def equal(found, expected):
     )
 
 
-# ---------------------------------------------------------------------------
-# What is recorded
-# ---------------------------------------------------------------------------
+def same(run):
+    """``run()`` gives in ``lazy`` what it gives eagerly."""
+    expected = run()
+    with tf_pfor.lazy():
+        found = run()
+    equal(found, expected)
+
+
+# -- What is recorded ------------------------------------------------------------------------------
 
 
 def test_ops_run_as_one_function_at_the_end():
@@ -109,13 +116,9 @@ def test_what_asks_for_no_value():
         y = X * 3.0
         assert y.shape == [3]
         assert y.dtype == tf.float32
-        assert (y.ndim, len(y), y.shape.rank, tf.is_tensor(y), isinstance(y, tf.Tensor)) == (
-            1,
-            3,
-            1,
-            True,
-            True,
-        )
+        assert (y.ndim, len(y), y.shape.rank) == (1, 3, 1)
+        assert tf.is_tensor(y)
+        assert isinstance(y, tf.Tensor)
         assert tf.shape(y).numpy().tolist() == [3]
         assert tf.convert_to_tensor(y) is y
         assert copy.copy(y) is y
@@ -132,31 +135,17 @@ def test_what_asks_for_no_value():
     assert change.cuts == {"the end of lazy()"}
 
 
+@case(same)
 def test_arrays_numbers_and_lists_as_operands():
-    def run():
-        y = X + np.float32(1.0)
-        y = np.array([1.0, 2.0, 3.0], np.float32) * y
-        y = y + [1.0, 2.0, 3.0]
-        y = tf.stack([y, X, [1.0, 1.0, 1.0]])
-        y = tf.concat([y, tf.reduce_sum(y, 0, keepdims=True)], axis=0)
-        y = tf.pad(y, [[0, 1], [1, 0]]) ** 2
-        i = tf.argmax(y, 1, output_type=tf.int32)
-        return (
-            y,
-            i * 2 + 1,
-            y[0, 1:],
-            y[..., None],
-            y[::-1],
-            tf.gather(y, i % 3),
-            2.0 - y,
-            -y,
-            y // 2.0,
-        )
-
-    expected = run()
-    with tf_pfor.lazy():
-        found = run()
-    equal(found, expected)
+    y = X + np.float32(1.0)
+    y = np.array([1.0, 2.0, 3.0], np.float32) * y
+    y = y + [1.0, 2.0, 3.0]
+    y = tf.stack([y, X, [1.0, 1.0, 1.0]])
+    y = tf.concat([y, tf.reduce_sum(y, 0, keepdims=True)], axis=0)
+    y = tf.pad(y, [[0, 1], [1, 0]]) ** 2
+    i = tf.argmax(y, 1, output_type=tf.int32)
+    slices = y[0, 1:], y[..., None], y[::-1], tf.gather(y, i % 3)
+    return y, i * 2 + 1, slices, 2.0 - y, -y, y // 2.0
 
 
 def test_values_after_the_scope():
@@ -254,9 +243,7 @@ def test_scopes_in_scopes_functions_and_maps():
     equal(tf_pfor.batched(scoped)([X, X])[1], X * 2.0)
 
 
-# ---------------------------------------------------------------------------
-# Errors
-# ---------------------------------------------------------------------------
+# -- Errors ----------------------------------------------------------------------------------------
 
 
 def test_an_error_names_its_line_and_what_came_before_has_happened():
@@ -347,9 +334,7 @@ def test_wrong_calls_fail_as_they_do_eagerly(wrong):
             wrong(x)
 
 
-# ---------------------------------------------------------------------------
-# Variables and random numbers
-# ---------------------------------------------------------------------------
+# -- Variables and random numbers ------------------------------------------------------------------
 
 
 def test_reads_and_writes_in_order():
@@ -391,53 +376,38 @@ def test_variables_are_inputs_and_may_be_made_inside():
     assert change.misses == 0
 
 
+@case(same)
 def test_random_numbers_under_a_seed():
-    def run():
-        tf.random.set_seed(3)
-        a = tf.random.normal([3]) * X
-        b = tf.random.uniform([3], 0.0, 2.0) + a
-        g = tf.random.Generator.from_seed(4)
-        return b, g.normal([2]), tf.random.stateless_normal([2], [1, 2]), tf.nn.dropout(b, 0.5)
-
-    expected = run()
-    with tf_pfor.lazy():
-        found = run()
-    equal(found, expected)
+    tf.random.set_seed(3)
+    a = tf.random.normal([3]) * X
+    b = tf.random.uniform([3], 0.0, 2.0) + a
+    g = tf.random.Generator.from_seed(4)
+    return b, g.normal([2]), tf.random.stateless_normal([2], [1, 2]), tf.nn.dropout(b, 0.5)
 
 
+@case(same)
 def test_keras_layers_and_optimizers():
-    def run():
-        tf.keras.utils.set_random_seed(1)
-        model = tf.keras.Sequential(
-            [
-                tf.keras.layers.Dense(4, "relu"),
-                tf.keras.layers.BatchNormalization(),
-                tf.keras.layers.Dropout(0.5, seed=2),
-                tf.keras.layers.Dense(2),
-            ]
-        )
-        optimizer = tf.keras.optimizers.Adam(0.1)
-        x, y = tf.random.stateless_normal([8, 3], [1, 2]), tf.constant([0, 1] * 4)
-        losses = []
-        for _ in range(4):
-            with tf.GradientTape() as tape:
-                logits = model(x, training=True)
-                loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
-            gradients = tape.gradient(loss, model.trainable_variables)
-            optimizer.apply_gradients(zip(gradients, model.trainable_variables))
-            losses.append(loss)
-            tf_pfor.mark_step()
-        return losses, [v.value for v in model.variables]
-
-    expected = run()
-    with tf_pfor.lazy():
-        found = run()
-    equal(found, tf.nest.map_structure(tf.convert_to_tensor, expected))
+    tf.keras.utils.set_random_seed(1)
+    layers = tf.keras.layers
+    model = tf.keras.Sequential([
+        layers.Dense(4, "relu"), layers.BatchNormalization(), layers.Dropout(0.5, seed=2),
+        layers.Dense(2),
+    ])  # fmt: skip
+    optimizer = tf.keras.optimizers.Adam(0.1)
+    x, y = tf.random.stateless_normal([8, 3], [1, 2]), tf.constant([0, 1] * 4)
+    losses = []
+    for _ in range(4):
+        with tf.GradientTape() as tape:
+            logits = model(x, training=True)
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        losses.append(loss)
+        tf_pfor.mark_step()
+    return losses, [tf.convert_to_tensor(v.value) for v in model.variables]
 
 
-# ---------------------------------------------------------------------------
-# Tapes
-# ---------------------------------------------------------------------------
+# -- Tapes -----------------------------------------------------------------------------------------
 
 
 def test_tapes_inside_around_and_across():
@@ -498,13 +468,10 @@ def test_more_derivatives():
     expected = run()
     with tf_pfor.lazy():
         found = run()
-    for f, e in zip(found, expected, strict=True):
-        np.testing.assert_allclose(f, e, rtol=1e-6)
+    pairwise(np.testing.assert_allclose, found, expected, rtol=1e-6)
 
 
-# ---------------------------------------------------------------------------
-# The cache
-# ---------------------------------------------------------------------------
+# -- The cache -------------------------------------------------------------------------------------
 
 
 def loop(steps, jit):
@@ -561,9 +528,7 @@ def test_a_loop_without_a_mark_is_cut_where_it_began():
 
 
 def test_a_line_with_many_forms_runs_one_by_one():
-    def run(n):
-        return float(tf.reduce_sum(tf.ones([n]) * 2.0 + 1.0 * tf.ones([n])))
-
+    run = lambda n: float(tf.reduce_sum(tf.ones([n]) * 2.0 + 1.0 * tf.ones([n])))
     with Change() as change, tf_pfor.lazy():
         assert [run(n) for n in range(100, 140)] == [3.0 * n for n in range(100, 140)]
     assert change.misses == 40

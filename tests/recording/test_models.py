@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests import comparisons
-from tests.comparisons import value_and_gradient
+from tests.comparisons import pairwise, value_and_gradient
 
 assert_close = functools.partial(comparisons.assert_close, rtol=2e-5, atol=2e-6)  # of float32
 SIZE = 4
@@ -56,8 +56,7 @@ def assert_as_one_by_one(fn, examples, weights, **options):
         return [found[i] for i in range(len(examples))]
 
     rows = [fn(e) for e in examples]
-    for found, expected in zip(rows_of_batch(), rows, strict=True):
-        assert_close(found, expected)
+    pairwise(assert_close, rows_of_batch(), rows)
     expected = derivative(lambda: [fn(e) for e in examples])
     for _ in range(2):
         found = derivative(rows_of_batch)
@@ -80,13 +79,10 @@ def lstm(weights, name, inputs):
     return step
 
 
-def nothing():
-    return tf.zeros([SIZE]), tf.zeros([SIZE])
+nothing = lambda: (tf.zeros([SIZE]), tf.zeros([SIZE]))
 
 
-# ---------------------------------------------------------------------------
-# A tagger: LSTMs over the letters of rare words, and over words in both directions
-# ---------------------------------------------------------------------------
+# -- A tagger: LSTMs over the letters of rare words, and over words in both directions -------------
 
 
 def tagger():
@@ -135,9 +131,7 @@ def test_the_loss_of_a_tagger():
     assert_as_one_by_one(loss, tagged, weights)
 
 
-# ---------------------------------------------------------------------------
-# A parser: a stack and a queue; actions are given, or chosen by their scores
-# ---------------------------------------------------------------------------
+# -- A parser: a stack and a queue; actions are given, or chosen by their scores -------------------
 
 SHIFT, LEFT, RIGHT = range(3)
 
@@ -189,10 +183,7 @@ class Parser:
 
     def best(self, words):
         """The actions of highest scores: each step asks for a value."""
-
-        def choose(scores, allowed, step):
-            return allowed[int(tf.argmax(tf.gather(scores, allowed)))]
-
+        choose = lambda scores, allowed, step: allowed[int(tf.argmax(tf.gather(scores, allowed)))]
         loss, vector, actions = self.parse(words, choose)
         return loss, vector, tf.constant(actions)
 
@@ -226,9 +217,7 @@ def test_a_parser_that_chooses_its_actions():
     assert actions.to_list() == [parser.best(s)[2].numpy().tolist() for s in sentences]
 
 
-# ---------------------------------------------------------------------------
-# A convolution over trees, of random depth
-# ---------------------------------------------------------------------------
+# -- A convolution over trees, of random depth -----------------------------------------------------
 
 
 def test_a_convolution_over_trees_of_random_depth():
@@ -265,9 +254,7 @@ def test_a_convolution_over_trees_of_random_depth():
     assert_as_one_by_one(convolved, examples, weights)
 
 
-# ---------------------------------------------------------------------------
-# A search that stops early, by value
-# ---------------------------------------------------------------------------
+# -- A search that stops early, by value -----------------------------------------------------------
 
 END, LONGEST = 0, 6
 
@@ -327,9 +314,7 @@ def test_layers_that_are_left_early_where_the_answer_is_sure():
     assert_as_one_by_one(lambda x: answer(x)[0], rows, weights)
 
 
-# ---------------------------------------------------------------------------
-# A Tree-LSTM (Tai, Socher and Manning, 2015), trained
-# ---------------------------------------------------------------------------
+# -- A Tree-LSTM (Tai, Socher and Manning, 2015), trained ------------------------------------------
 
 
 class TreeLSTM:

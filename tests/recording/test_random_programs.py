@@ -8,33 +8,19 @@ import tensorflow as tf
 
 import tf_pfor
 from tests import comparisons
-from tests.comparisons import gradient_of, value_and_gradient
+from tests.comparisons import gradient_of, pairwise, value_and_gradient
 
 assert_close = functools.partial(comparisons.assert_close, rtol=1e-4, atol=1e-4)  # of float32
 SIZE, PROGRAMS = 3, 10
 MATRIX = tf.Variable(tf.random.stateless_normal([SIZE, SIZE], [1, 2]) * 0.5)
 TABLE = tf.Variable(tf.random.stateless_normal([6, SIZE], [3, 4]))
 SCALE = tf.Variable(0.7)
-
-
-def product(a):
-    return tf.tanh(tf.linalg.matvec(MATRIX, a))
-
-
-def mixed(a, b):
-    return tf.sigmoid(a) * b, a - SCALE * b
-
-
+product = lambda a: tf.tanh(tf.linalg.matvec(MATRIX, a))
+mixed = lambda a, b: (tf.sigmoid(a) * b, a - SCALE * b)
 as_cell, as_function = tf_pfor.cell(mixed), tf.function(mixed)
-
-
-def slope(a, f):
-    """The gradient of ``f`` at ``a``, by a tape inside."""
-    return gradient_of(lambda: tf.reduce_sum(f(a) ** 2), a)
-
-
-def slope_of_matrix(a):
-    return gradient_of(lambda: tf.reduce_sum(product(a) * a), MATRIX)[0]
+# The gradient of ``f`` at ``a``, by a tape inside.
+slope = lambda a, f: gradient_of(lambda: tf.reduce_sum(f(a) ** 2), a)
+slope_of_matrix = lambda a: gradient_of(lambda: tf.reduce_sum(product(a) * a), MATRIX)[0]
 
 
 def halved(a):
@@ -110,5 +96,4 @@ def test_random_programs(seed):
     batch = BATCHED["depth" if seed % 2 else "agenda"]
     found = derivative(lambda: batch(programs))
     expected = derivative(lambda: tf.stack([run(p) for p in programs]))
-    for f, e in zip(found, expected, strict=True):
-        assert_close(f, e)
+    pairwise(assert_close, found, expected)

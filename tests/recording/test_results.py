@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 
 
 class Pair(tf.experimental.ExtensionType):
@@ -20,12 +21,8 @@ class Holder(tf.experimental.ExtensionType):
     rows: tf.RaggedTensor
 
 
-def ragged(n):
-    return tf.RaggedTensor.from_row_lengths(tf.range(4.0) * 2.0, [n, 4 - n])
-
-
-def sparse(n):
-    return tf.sparse.from_dense(tf.constant([0.0, 2.0, 1.0]) * float(n))
+ragged = lambda n: tf.RaggedTensor.from_row_lengths(tf.range(4.0) * 2.0, [n, 4 - n])
+sparse = lambda n: tf.sparse.from_dense(tf.constant([0.0, 2.0, 1.0]) * float(n))
 
 
 @pytest.mark.parametrize("chunk_size", [None, 1])
@@ -42,12 +39,8 @@ def test_ragged_and_sparse_tensors_are_stacked(chunk_size):
 
 
 def test_ragged_tensors_are_shown_as_eager_ones():
-    def shown(x):
-        return [str(x), repr(x), f"{x}", x.to_list(), str(x.numpy())]
-
-    def made(x):
-        return tf.RaggedTensor.from_row_lengths(x * 2.0, tf.cast(x[:2] + 1.0, tf.int64))
-
+    shown = lambda x: [str(x), repr(x), f"{x}", x.to_list(), str(x.numpy())]
+    made = lambda x: tf.RaggedTensor.from_row_lengths(x * 2.0, tf.cast(x[:2] + 1.0, tf.int64))
     x = tf.constant([0.0, 1.0, 2.0])
     with tf_pfor.lazy():
         ragged = made(x)
@@ -60,31 +53,20 @@ def test_ragged_tensors_are_shown_as_eager_ones():
 
 def test_gradients_of_ragged_results():
     v = tf.Variable(3.0)
-
-    def fn(n):
-        return tf.RaggedTensor.from_row_lengths(tf.range(4.0) * v, [n, 4 - n])
-
-    with tf.GradientTape() as tape:
-        y = tf.reduce_sum(tf_pfor.batched(fn)([1, 3]))
-    assert float(tape.gradient(y, v)) == 12.0
+    fn = lambda n: tf.RaggedTensor.from_row_lengths(tf.range(4.0) * v, [n, 4 - n])
+    assert float(gradient_of(lambda: tf.reduce_sum(tf_pfor.batched(fn)([1, 3])), v)) == 12.0
     rows = tf.function(lambda x: tf_pfor.batched(lambda k: ragged(1) * k)(x))(tf.ones([2]))
     assert rows.to_list() == [ragged(1).to_list()] * 2
 
 
-@pytest.mark.parametrize(
-    ("fn", "error", "message"),
-    [
-        (
-            lambda n: tf.IndexedSlices(tf.ones([1]) * n, tf.constant([1]), tf.constant([3])),
-            tf_pfor.ArgumentTypeError,
-            "fn returns IndexedSlices.*Return tf.convert_to_tensor",
-        ),
-        (lambda n: Holder(ragged(n)), tf_pfor.ArgumentTypeError, "fn returns Holder"),
-        (lambda n: ragged(n) if n > 1 else tf.ones([2]), tf_pfor.ArgumentError, "same structure"),
-        (lambda n: None if n > 1 else tf.ones([2]), tf_pfor.ArgumentError, "same structure"),
-        (lambda n: tf.sparse.from_dense(tf.ones([n])), tf_pfor.ArgumentError, "SparseTensors of"),
-    ],
-)
+@pytest.mark.parametrize(("fn", "error", "message"), [
+    (lambda n: tf.IndexedSlices(tf.ones([1]) * n, tf.constant([1]), tf.constant([3])),
+        tf_pfor.ArgumentTypeError, "fn returns IndexedSlices.*Return tf.convert_to_tensor"),
+    (lambda n: Holder(ragged(n)), tf_pfor.ArgumentTypeError, "fn returns Holder"),
+    (lambda n: ragged(n) if n > 1 else tf.ones([2]), tf_pfor.ArgumentError, "same structure"),
+    (lambda n: None if n > 1 else tf.ones([2]), tf_pfor.ArgumentError, "same structure"),
+    (lambda n: tf.sparse.from_dense(tf.ones([n])), tf_pfor.ArgumentError, "SparseTensors of"),
+])  # fmt: skip
 def test_results_that_cannot_be_stacked(fn, error, message):
     with pytest.raises(error, match=message):
         tf_pfor.batched(fn)([1, 3])

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import of_unknown_n, strict_map
+from tests.comparisons import of_unknown_n, pairwise, strict_map
 from tf_pfor import NotVectorizableError
 
 X = tf.constant([1.0, 2.0, 4.0])
@@ -16,9 +16,7 @@ def mapped(request):
     """vectorized_map, eagerly, in tf.function, and there with an unknown number of rows."""
 
     def run(body, elems=X):
-        def call(rows):
-            return strict_map(body, rows)
-
+        call = lambda rows: strict_map(body, rows)
         if request.param == "eager":
             return call(elems)
         spec_of = of_unknown_n if request.param == "unknown n" else tf.TensorSpec.from_tensor
@@ -28,11 +26,19 @@ def mapped(request):
     return run
 
 
-def var(value, **options):
-    return tf.Variable(value, **options)
+def _by_pfor(fn, rows, **options):
+    return tf_pfor.pfor(lambda i: fn(tf.gather(rows, i)), rows.shape[0], **options)
 
 
-def check_as_the_loop(mapped, body, *starts, elems=X, rtol=1e-5):
+MAPS = {
+    "pfor": _by_pfor,
+    "vectorized_map": tf_pfor.vectorized_map,
+    "vmap": lambda fn, rows, **options: tf_pfor.vmap(fn, **options)(rows),
+}
+var = lambda value, **options: tf.Variable(value, **options)
+
+
+def check_as_the_loop(body, *starts, mapped, elems=X, rtol=1e-5):
     """``body(*variables, *row)`` gives what a loop gives, and leaves the same variables."""
     mine, theirs = ([var(start) for start in starts] for _ in range(2))
     is_pair = isinstance(elems, tuple)
@@ -40,8 +46,25 @@ def check_as_the_loop(mapped, body, *starts, elems=X, rtol=1e-5):
     rows = zip(*map(tf.unstack, elems if is_pair else (elems,)))
     expected = [tf.broadcast_to(body(*theirs, *row), found.shape[1:]) for row in rows]
     np.testing.assert_allclose(found, expected, rtol=rtol)
-    for v, w in zip(mine, theirs, strict=True):
-        np.testing.assert_allclose(v, w, rtol=rtol)
+    pairwise(np.testing.assert_allclose, mine, theirs, rtol=rtol)
+
+
+def starts(*values):
+    """Says at which values the variables start that a function of them and of a row gets."""
+
+    def add(body):
+        body.starts = values
+        return body
+
+    return add
+
+
+def made(make):
+    """A function of a row, and its variables: of ``make()``, or of a function with ``starts``."""
+    if not hasattr(make, "starts"):
+        return make()
+    state = [var(start) for start in make.starts]
+    return lambda x: make(*state, x), state
 
 
 def refused(body, *texts):

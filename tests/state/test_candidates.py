@@ -29,9 +29,7 @@ def seeded(request):
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_law(name):
-    def body(x):
-        return list(SAMPLERS[name](x))
-
+    body = lambda x: list(SAMPLERS[name](x))
     true = tf.fill([10000, 1, 1], np.int64(3))
     found = [np.asarray(x) for x in strict_map(body, true)]
     one = tf.function(body)
@@ -72,10 +70,7 @@ def test_losses(loss):
 def test_accidental_hits_of_own_candidates():
     true = r.stateless_uniform([5, 3, 2], [1, 2], 0, 9, tf.int64)
     drawn = r.stateless_uniform([5, 6], [3, 4], 0, 9, tf.int64)
-
-    def body(row):
-        return list(tf.nn.compute_accidental_hits(row[0], row[1], 2))
-
+    body = lambda row: list(tf.nn.compute_accidental_hits(row[0], row[1], 2))
     found = strict_map(body, (true, drawn))
     for i in range(5):
         for got, want in zip(found, body((true[i], drawn[i]))):
@@ -85,10 +80,7 @@ def test_accidental_hits_of_own_candidates():
 def test_log_uniform_counts_of_draws_with_repetition():
     """These are expected, not counted: the chance of a class times the draws, as the kernel has."""
     true = tf.constant([[[0]], [[3]], [[19]]], tf.int64)
-
-    def body(x):
-        return list(SAMPLERS["with repetition"](x))
-
+    body = lambda x: list(SAMPLERS["with repetition"](x))
     sampled, of_true, of_sampled = strict_map(body, true)
     chance = {x: body(tf.constant([[x]], tf.int64))[1].numpy() for x in range(20)}
     np.testing.assert_allclose(of_true, [chance[x] for x in (0, 3, 19)], rtol=1e-5)

@@ -7,71 +7,59 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_of
+from tests.cases import case
+from tests.comparisons import gradient_of, mapped
 from tf_pfor.core.errors import UnsupportedStateError
 
 X = tf.constant([1.0, -2.0, 3.0, -4.0])
+mapped = lambda body, elems=X: tf_pfor.vectorized_map(body, elems)
 
 
-def mapped(body, elems=X):
-    return tf_pfor.vectorized_map(body, elems)
-
-
-def printed(capfd, body, elems=X):
+def shows(body, text, elems=X, *, capfd):
+    """The text that ``body`` prints for these rows."""
     mapped(body, elems)
-    return capfd.readouterr().err
+    assert capfd.readouterr().err == text
 
 
-# ---------------------------------------------------------------------------
-# Prints
-# ---------------------------------------------------------------------------
+# -- Prints ----------------------------------------------------------------------------------------
 
 
-def test_a_print_shows_the_stacked_values_once(capfd):
-    def body(x):
-        tf.print("x:", x, "and", [x * 2.0, 7])
-        return x
-
-    assert printed(capfd, body) == "x: [1 -2 3 -4] and [[2 -4 6 -8], 7]\n"
+@case(shows, "x: [1 -2 3 -4] and [[2 -4 6 -8], 7]\n")
+def test_a_print_shows_the_stacked_values_once(x):
+    tf.print("x:", x, "and", [x * 2.0, 7])
+    return x
 
 
-def test_a_print_of_what_is_invariant(capfd):
-    def body(x):
-        tf.print("once")
-        return x
-
-    assert printed(capfd, body) == "once\n"
+@case(shows, "once\n")
+def test_a_print_of_what_is_invariant(x):
+    tf.print("once")
+    return x
 
 
-def test_nothing_is_printed_without_iterations(capfd):
-    def body(x):
-        tf.print("once")
-        tf.print(x)
-        return x
-
-    assert printed(capfd, body, X[:0]) == ""
+@case(shows, "", X[:0])
+def test_nothing_is_printed_without_iterations(x):
+    tf.print("once")
+    tf.print(x)
+    return x
 
 
-def test_prints_keep_their_order_and_options(capfd):
-    def body(x):
-        tf.print("a", x, end="!", summarize=1)
-        tf.print("b")
-        return x
-
-    assert printed(capfd, body) == "a [1 ... -4]!b\n"
+@case(shows, "a [1 ... -4]!b\n")
+def test_prints_keep_their_order_and_options(x):
+    tf.print("a", x, end="!", summarize=1)
+    tf.print("b")
+    return x
 
 
-def test_a_print_of_strings(capfd):
-    assert "a" in printed(capfd, lambda s: tf.print(s), tf.constant(["a", "b"]))
+@case(shows, '["a" "b"]\n', tf.constant(["a", "b"]))
+def test_a_print_of_strings(s):
+    tf.print(s)
 
 
-def test_a_print_in_a_branch_shows_the_active_rows(capfd):
-    def body(x):
-        if x > 0.0:
-            tf.print("positive:", x)
-        return x
-
-    assert printed(capfd, body) == "positive: [1 3]\n"
+@case(shows, "positive: [1 3]\n")
+def test_a_print_in_a_branch_shows_the_active_rows(x):
+    if x > 0.0:
+        tf.print("positive:", x)
+    return x
 
 
 def test_a_formatted_string_that_is_read():
@@ -80,9 +68,7 @@ def test_a_formatted_string_that_is_read():
     assert found.numpy().tolist() == [b"<1>", b"<-2>", b"<3>", b"<-4>"]
 
 
-# ---------------------------------------------------------------------------
-# Asserts
-# ---------------------------------------------------------------------------
+# -- Asserts ---------------------------------------------------------------------------------------
 
 ASSERTS = {
     "Assert": lambda x: tf.debugging.Assert(x < 9.0, ["too large", x]),
@@ -94,52 +80,41 @@ ASSERTS = {
 }
 
 
+def fails(body, rows, *texts):
+    """An assertion of the body fails for these rows, and says so."""
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        mapped(body, tf.constant(rows))
+    for text in texts:
+        assert text in str(caught.value)
+
+
 @pytest.mark.parametrize("name", sorted(set(ASSERTS) - {"assert_all_finite"}))
 def test_asserts(name):
     """Nothing when all rows hold; else an error with the numbers of the rows."""
-
-    def body(x):
-        ASSERTS[name](x)
-        return x * 2.0
-
+    body = lambda x: (ASSERTS[name](x), x * 2.0)[1]
     np.testing.assert_allclose(mapped(body), X * 2.0)
-    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-        mapped(body, tf.constant([1.0, 10.0, 3.0, 11.0]))
-    assert "[1 3]" in str(caught.value)
+    fails(body, [1.0, 10.0, 3.0, 11.0], "[1 3]")
 
 
-def test_the_data_of_a_failed_assert_are_those_of_its_rows():
-    def body(x):
-        tf.debugging.Assert(x < 9.0, ["too large", x])
-        return x
+@case(fails, [1.0, 10.0, 3.0, 11.0], "[10 11]", "too large")
+def test_the_data_of_a_failed_assert_are_those_of_its_rows(x):
+    tf.debugging.Assert(x < 9.0, ["too large", x])
+    return x
 
-    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-        mapped(body, tf.constant([1.0, 10.0, 3.0, 11.0]))
-    assert "[10 11]" in str(caught.value)
-    assert "too large" in str(caught.value)
+
+def asserts_in_a_branch(x):
+    if x < 0.0:
+        tf.debugging.assert_less(x, -1.0)
+    return x
 
 
 def test_an_assert_in_a_branch_is_for_the_active_rows():
-    def body(x):
-        if x < 0.0:
-            tf.debugging.assert_less(x, -1.0)
-        return x
-
-    np.testing.assert_allclose(mapped(body), X)
-    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-        mapped(body, tf.constant([0.5, -2.0, -0.5]))
-    assert "[2]" in str(caught.value)
+    np.testing.assert_allclose(mapped(asserts_in_a_branch), X)
+    fails(asserts_in_a_branch, [0.5, -2.0, -0.5], "[2]")
 
 
 def test_an_assert_in_two_maps_loops_over_nothing():
-    def body(x):
-        if x < 0.0:
-            tf.debugging.assert_less(x, -1.0)
-        return x
-
-    def both(x):
-        return mapped(lambda row: tf_pfor.vectorized_map(body, row), x)
-
+    both = lambda x: mapped(lambda row: mapped(asserts_in_a_branch, row), x)
     held = tf.constant([[0.5, -2.0], [3.0, 4.0]])
     np.testing.assert_allclose(both(held), held)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)iterations:.*\[1\]"):
@@ -165,11 +140,7 @@ def test_what_follows_an_assert_waits_for_it(maps):
 
 def test_an_assert_of_what_is_invariant():
     limit = tf.Variable(1.0)
-
-    def body(x):
-        tf.debugging.assert_less(limit, 5.0)
-        return x
-
+    body = lambda x: (tf.debugging.assert_less(limit, 5.0), x)[1]
     np.testing.assert_allclose(mapped(body), X)
     limit.assign(7.0)
     with pytest.raises(tf.errors.InvalidArgumentError):
@@ -177,17 +148,13 @@ def test_an_assert_of_what_is_invariant():
 
 
 def test_check_numerics():
-    def body(x):
-        return tf.debugging.check_numerics(tf.math.log(x), "not a number")
-
+    body = lambda x: tf.debugging.check_numerics(tf.math.log(x), "not a number")
     np.testing.assert_allclose(mapped(body, tf.abs(X)), tf.math.log(tf.abs(X)), rtol=1e-6)
     with pytest.raises(tf.errors.InvalidArgumentError, match="not a number"):
         mapped(body)
 
 
-# ---------------------------------------------------------------------------
-# One after the other
-# ---------------------------------------------------------------------------
+# -- One after the other ---------------------------------------------------------------------------
 
 
 def test_a_python_function_is_called_in_order():
@@ -208,9 +175,7 @@ def test_a_python_function_of_nothing_is_called_for_each_row():
         calls.append(0)
         return np.float32(len(calls))
 
-    def body(x):
-        return x + tf.ensure_shape(tf.numpy_function(count, [], tf.float32), [])
-
+    body = lambda x: x + tf.ensure_shape(tf.numpy_function(count, [], tf.float32), [])
     np.testing.assert_allclose(mapped(body), X + [1.0, 2.0, 3.0, 4.0])
 
 
@@ -226,19 +191,12 @@ def test_exceptions_pass_through():
 
 def test_a_python_function_whose_result_is_not_read():
     calls = []
-
-    def body(x):
-        tf.py_function(lambda v: calls.append(float(v)), [x], [])
-        return x
-
-    mapped(body)
+    mapped(lambda x: (tf.py_function(lambda v: calls.append(float(v)), [x], []), x)[1])
     assert calls == X.numpy().tolist()
 
 
 def test_the_gradient_of_a_python_function():
-    def body(x):
-        return tf.ensure_shape(tf.py_function(lambda v: v * v, [x], tf.float32), [])
-
+    body = lambda x: tf.ensure_shape(tf.py_function(lambda v: v * v, [x], tf.float32), [])
     np.testing.assert_allclose(gradient_of(lambda: mapped(body), X), 2.0 * X)
 
 
@@ -252,12 +210,8 @@ def test_summaries(tmp_path):
 
     mapped(body)
     writer.close()
-    (path,) = glob.glob(str(tmp_path / "*"))
-    values = []
-    for record in tf.data.TFRecordDataset(path):
-        event = tf.compat.v1.Event.FromString(record.numpy())
-        values += [float(tf.make_ndarray(v.tensor)) for v in event.summary.value]
-    assert values == X.numpy().tolist()
+    values = [v.tensor for event in _events(tmp_path) for v in event.summary.value]
+    assert [float(tf.make_ndarray(v)) for v in values] == X.numpy().tolist()
 
 
 def _events(folder):
@@ -321,14 +275,8 @@ def test_flushing_and_closing_a_writer_is_done_once(tmp_path):
 
 
 W = tf.Variable([1.0, 2.0])
-
-
-def _squared(x):
-    return tf.ensure_shape(tf.py_function(lambda v: v * v, [x], tf.float32), x.shape)
-
-
-def _slope(x):
-    return gradient_of(lambda: tf.reduce_sum(_squared(x) ** 2), x)
+_squared = lambda x: tf.ensure_shape(tf.py_function(lambda v: v * v, [x], tf.float32), x.shape)
+_slope = lambda x: gradient_of(lambda: tf.reduce_sum(_squared(x) ** 2), x)
 
 
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
@@ -338,10 +286,7 @@ def test_gradients_of_python_in_the_body_follow_the_call_of_their_row(compiled):
 
     def run(x):
         slopes = tf_pfor.vectorized_map(_slope, x)
-
-        def loss(row):
-            return tf.reduce_sum(_squared(row * W))
-
+        loss = lambda row: tf.reduce_sum(_squared(row * W))
         return slopes, tf_pfor.per_example_gradients(loss, W, x)[0]
 
     x = tf.constant([[1.0, 2.0], [3.0, -1.0], [0.5, 0.0]])
@@ -353,10 +298,7 @@ def test_gradients_of_python_in_the_body_follow_the_call_of_their_row(compiled):
 @pytest.mark.parametrize("compiled", [False, True])
 def test_jacobians_of_python_are_refused(compiled):
     """All rows of a jacobian ask for one call."""
-
-    def run(x):
-        return tf_pfor.vmap(tf_pfor.jacrev(_squared))(x)
-
+    run = lambda x: tf_pfor.vmap(tf_pfor.jacrev(_squared))(x)
     with pytest.raises(UnsupportedStateError, match="use tf.map_fn with the tape in its function"):
         (tf.function(run) if compiled else run)(tf.ones([3, 2]))
 

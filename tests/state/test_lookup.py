@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import strict_map
+from tests.cases import grid
+from tests.comparisons import pairwise, strict_map
 from tf_pfor.core.errors import UnsupportedStateError
 
 LOOPS = ("While", "StatelessWhile", "MapDefun")
@@ -19,12 +20,8 @@ def _fixed():
     return tf.lookup.StaticHashTable(pairs, -1)
 
 
-def _scalars():
-    return tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, -1.0)
-
-
-def _vectors():
-    return tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, [-1.0, -2.0])
+_scalars = lambda: tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, -1.0)
+_vectors = lambda: tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, [-1.0, -2.0])
 
 
 def _dense():
@@ -46,11 +43,7 @@ def _contents(table):
 
 def _mapped(body, *elems):
     """Without a loop, in a function."""
-
-    @tf.function
-    def run(*elems):
-        return strict_map(lambda given: body(*given), elems)
-
+    run = tf.function(lambda *elems: strict_map(lambda given: body(*given), elems))
     graph = run.get_concrete_function(*elems).graph
     assert not [op for op in graph.get_operations() if op.type in LOOPS]
     return run(*elems)
@@ -81,8 +74,7 @@ def test_vectors():
     np.testing.assert_array_equal(_mapped(table.lookup, keys), table.lookup(keys))
 
 
-@pytest.mark.parametrize("make", [_scalars, _dense])
-@pytest.mark.parametrize("n", [0, 1, 6])
+@grid(n=[0, 1, 6], make=[_scalars, _dense])
 def test_inserts_and_removals(make, n):
     """The last iteration's value stays for equal keys."""
     keys = tf.constant([5, 6, 5, 7, 8, 6][:n], tf.int64)
@@ -112,42 +104,29 @@ def test_inserts_and_removals(make, n):
 def test_all_updates_come_before_a_read():
     """The lock-step meaning, as for variables."""
     table = _scalars()
-
-    def body(key):
-        table.insert(key, 1.0)
-        return table.size()
-
+    body = lambda key: (table.insert(key, 1.0), table.size())[1]
     assert _mapped(body, tf.constant([1, 2, 3], tf.int64)).numpy().tolist() == [3, 3, 3]
+
+
+# A body that adds two to the value of a key.
+counted = lambda table: lambda key: (table.insert(key, table.lookup(key) + 2.0), key)[1]
 
 
 @pytest.mark.parametrize("n", [0, 1, 5])
 def test_an_insert_that_depends_on_a_find_runs_in_order(n):
     keys = tf.constant([1, 2, 1, 1, 2][:n], tf.int64)
-
-    def body(table):
-        def run(key):
-            table.insert(key, table.lookup(key) + 2.0)
-            return key
-
-        return run
-
     expected, found = _scalars(), _scalars()
     for key in keys:
-        body(expected)(key)
+        counted(expected)(key)
     with pytest.warns(tf_pfor.FallbackWarning, match="LookupTableInsertV2"):
-        tf_pfor.vectorized_map(body(found), keys)
+        tf_pfor.vectorized_map(counted(found), keys)
     assert _contents(found) == _contents(expected)
 
 
 def test_an_insert_that_depends_on_a_find_is_refused_without_loops():
     table = _scalars()
-
-    def body(key):
-        table.insert(key, table.lookup(key) + 1.0)
-        return key
-
     with pytest.raises(UnsupportedStateError, match=r"LookupTableFindV2 .*test_lookup"):
-        tf_pfor.vectorized_map(body, tf.constant([1, 1], tf.int64), False)
+        tf_pfor.vectorized_map(counted(table), tf.constant([1, 1], tf.int64), False)
     assert table.size() == 0
 
 
@@ -177,9 +156,7 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize("mode", sorted(MODES))
-@pytest.mark.parametrize("n", [0, 1, 4])
-@pytest.mark.parametrize("name", sorted(DENSE))
+@grid(name=sorted(DENSE), n=[0, 1, 4], mode=sorted(MODES))
 def test_dense_tables_take_several_keys(name, n, mode):
     """Their kernel takes a vector of keys, of no other rank."""
     make, shape = DENSE[name]
@@ -221,25 +198,16 @@ def test_lookups_in_a_map_in_a_map():
 def test_a_default_of_each_row_runs_in_a_loop():
     table = _scalars()
     table.insert(tf.constant([1], tf.int64), [4.0])
-
-    def body(key, default):
-        return table.lookup(key, default)
-
+    given = (tf.constant([1, 2, 3], tf.int64), tf.constant([7.0, 8, 9]))
     with pytest.warns(tf_pfor.FallbackWarning, match="LookupTableFindV2"):
-        found = tf_pfor.vectorized_map(
-            lambda given: body(*given), (tf.constant([1, 2, 3], tf.int64), tf.constant([7.0, 8, 9]))
-        )
+        found = tf_pfor.vectorized_map(lambda row: table.lookup(*row), given)
     assert found.numpy().tolist() == [4.0, 8.0, 9.0]
 
 
 def test_keras_lookups():
     words = keras.layers.StringLookup(vocabulary=["to", "be", "or"])
     numbers = keras.layers.IntegerLookup(vocabulary=[3, 5], output_mode="one_hot")
-
-    def body(word, number):
-        return words(word), numbers(number)
-
+    body = lambda word, number: (words(word), numbers(number))
     given = (tf.constant([["be", "not"], ["or", "to"]]), tf.constant([5, 9]))
     found = _mapped(body, *given)
-    for a, b in zip(found, _loop(body, *given), strict=True):
-        np.testing.assert_array_equal(a, b)
+    pairwise(np.testing.assert_array_equal, found, _loop(body, *given))

@@ -5,16 +5,13 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import of_unknown_n, strict_map
+from tests.comparisons import gradient_of, of_unknown_n, pairwise, rows_of, strict_map
 from tests.state.maps import var
 
 LENGTHS = [2, 1, 0, 3]
 ROWS = tf.ragged.constant([[1.0, 2.0], [3.0], [], [5.0, 6.0, 7.0]])
 PLACES = tf.ragged.constant([[1, 2], [3], [], [0, 2, 1]], dtype=tf.int32)
-
-
-def rows_of(ragged):
-    return [ragged[i] for i in range(ragged.shape[0])]
+rows_of = lambda ragged: [ragged[i] for i in range(ragged.shape[0])]
 
 
 @pytest.fixture(params=["eager", "function", "unknown n", "chunks"])
@@ -25,9 +22,7 @@ def mapped(request):
         if request.param == "chunks":
             options["chunk_size"] = 2
 
-        def call(rows):
-            return tf_pfor.vectorized_map(body, rows, **options)
-
+        call = lambda rows: tf_pfor.vectorized_map(body, rows, **options)
         if request.param in ("eager", "chunks"):
             return call(x)
         spec_of = of_unknown_n if request.param == "unknown n" else tf.RaggedTensorSpec.from_value
@@ -40,9 +35,7 @@ def as_lists(found):
     return found.to_list() if isinstance(found, tf.RaggedTensor) else found.numpy().tolist()
 
 
-# ---------------------------------------------------------------------------
-# Python functions
-# ---------------------------------------------------------------------------
+# -- Python functions ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("function", [tf.py_function, tf.numpy_function])
@@ -69,25 +62,15 @@ def test_a_python_function_gives_as_many_as_the_row_has(mapped, function):
 
 
 def test_a_python_function_without_rows():
-    def body(r):
-        made = tf.numpy_function(lambda x: np.float32(x.sum()), [r], tf.float32)
-        return tf.ensure_shape(made, [])
-
-    assert tf_pfor.vectorized_map(body, ROWS[:0]).shape == [0]
+    made = lambda r: tf.numpy_function(lambda x: np.float32(x.sum()), [r], tf.float32)
+    assert tf_pfor.vectorized_map(lambda r: tf.ensure_shape(made(r), []), ROWS[:0]).shape == [0]
 
 
 @pytest.mark.parametrize("is_traced", [False, True])
 def test_gradients_go_through_a_python_function_of_each_row(is_traced):
-    x = var(ROWS.values)
-
-    def body(r):
-        return tf.ensure_shape(tf.py_function(lambda a: tf.reduce_sum(a * a), [r], tf.float32), [])
-
-    def gradient():
-        with tf.GradientTape() as tape:
-            total = tf.reduce_sum(tf_pfor.vectorized_map(body, ROWS.with_values(x)))
-        return tape.gradient(total, x)
-
+    x, squares = var(ROWS.values), lambda a: tf.reduce_sum(a * a)
+    body = lambda r: tf.ensure_shape(tf.py_function(squares, [r], tf.float32), [])
+    gradient = lambda: gradient_of(lambda: tf_pfor.vectorized_map(body, ROWS.with_values(x)), x)
     found = tf.function(gradient, autograph=False)() if is_traced else gradient()
     np.testing.assert_allclose(found, 2 * ROWS.values)
 
@@ -103,9 +86,7 @@ def test_a_python_function_in_an_input_pipeline():
     np.testing.assert_allclose(got, [[3, 2], [3, 1], [0, 0], [18, 3]])
 
 
-# ---------------------------------------------------------------------------
-# Asserts and prints
-# ---------------------------------------------------------------------------
+# -- Asserts and prints ----------------------------------------------------------------------------
 
 
 def test_an_assert_of_rows(mapped):
@@ -127,9 +108,7 @@ def test_a_print_of_rows_shows_each_row(capfd):
     assert "[[1.000000, 2.000000], [3.000000], [], [5.000000" in capfd.readouterr().err
 
 
-# ---------------------------------------------------------------------------
-# Variables
-# ---------------------------------------------------------------------------
+# -- Variables -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("change", ["scatter_add", "scatter_sub", "scatter_max", "scatter_min"])
@@ -174,9 +153,7 @@ def test_a_scatter_of_rows_without_elements_or_without_rows():
     np.testing.assert_allclose(v, [1, 1, 1, 1])
 
 
-# ---------------------------------------------------------------------------
-# Random numbers
-# ---------------------------------------------------------------------------
+# -- Random numbers --------------------------------------------------------------------------------
 
 
 def test_a_generator_draws_as_many_as_the_row_has(mapped):
@@ -189,8 +166,7 @@ def test_a_generator_draws_as_many_as_the_row_has(mapped):
     found = mapped(lambda r: drawn(a, r), ROWS, fallback="error")
     want = [drawn(b, r) for r in rows_of(ROWS)]
     for column, wanted in zip(found, zip(*want)):
-        for got, one in zip(as_lists(column), wanted):
-            np.testing.assert_allclose(got, one, rtol=1e-5)
+        pairwise(np.testing.assert_allclose, as_lists(column), wanted, rtol=1e-5)
     np.testing.assert_array_equal(a.state, b.state)
 
 
@@ -201,16 +177,12 @@ def test_a_shuffled_row_has_its_elements(mapped):
 
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")  # its kernel takes one at a time
 def test_a_row_is_shuffled_by_its_seed(mapped):
-    def body(r):
-        return tf.random.experimental.stateless_shuffle(r, [3, tf.size(r)])
-
+    body = lambda r: tf.random.experimental.stateless_shuffle(r, [3, tf.size(r)])
     found = mapped(body, ROWS)
     assert found.to_list() == [body(r).numpy().tolist() for r in rows_of(ROWS)]
 
 
-# ---------------------------------------------------------------------------
-# State in maps over variable-length rows
-# ---------------------------------------------------------------------------
+# -- State in maps over variable-length rows -------------------------------------------------------
 
 
 def test_an_inner_map_over_a_row_draws_as_loops_do():
@@ -218,8 +190,7 @@ def test_an_inner_map_over_a_row_draws_as_loops_do():
 
     found = strict_map(lambda r: tf_pfor.vectorized_map(lambda e: e + a.normal([2]), r), ROWS)
     want = [[(e + b.normal([2])).numpy().tolist() for e in r] for r in rows_of(ROWS)]
-    for got, one in zip(found.to_list(), want):
-        np.testing.assert_allclose(got, one, rtol=1e-5)
+    pairwise(np.testing.assert_allclose, found.to_list(), want, rtol=1e-5)
     np.testing.assert_array_equal(a.state, b.state)
 
 

@@ -7,7 +7,9 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import strict_map
+from tests.cases import grid, refuse
+from tests.comparisons import pairwise, strict_map
+from tests.state.maps import MAPS
 from tf_pfor import NotVectorizableError
 from tf_pfor.converters.state import _normal
 from tf_pfor.converters.state import _philox as philox
@@ -23,13 +25,10 @@ def _same_as_the_loop(fn, rows=SEEDS):
     found = tf.nest.flatten(tf_pfor.vectorized_map(fn, rows))
     one = tf.function(fn)
     expected = [tf.nest.flatten(one(r)) for r in tf.unstack(rows)]
-    for f, column in zip(found, zip(*expected)):
-        np.testing.assert_array_equal(f, np.stack(column))
+    pairwise(np.testing.assert_array_equal, found, zip(*expected))
 
 
-# ---------------------------------------------------------------------------
-# A seed for each row
-# ---------------------------------------------------------------------------
+# -- A seed for each row ---------------------------------------------------------------------------
 
 DRAWS = {
     "binomial": lambda s: tf.random.stateless_binomial([7], s, 9.0, 0.3),
@@ -80,13 +79,9 @@ def test_normal_numbers_of_another_library_come_from_the_kernel(monkeypatch):
 @pytest.mark.parametrize("name", ["normal", "uniform"])
 def test_compiled_draws_are_those_of_a_compiled_loop(name):
     """XLA has algorithms of its own."""
-
-    @tf.function(jit_compile=True, autograph=False)
-    def one_by_one(seeds):
-        return tf.stack([DRAWS[name](s) for s in tf.unstack(seeds)])
-
-    found = tf_pfor.vmap(DRAWS[name], jit_compile=True)(SEEDS)
-    np.testing.assert_array_equal(found, one_by_one(SEEDS))
+    one_by_one = lambda seeds: tf.stack([DRAWS[name](s) for s in tf.unstack(seeds)])
+    expected = tf.function(one_by_one, jit_compile=True, autograph=False)(SEEDS)
+    np.testing.assert_array_equal(tf_pfor.vmap(DRAWS[name], jit_compile=True)(SEEDS), expected)
 
 
 def test_fold_in_and_explicit_philox():
@@ -115,18 +110,14 @@ def test_an_invariant_seed_is_one_draw():
 
 
 def test_an_unknown_number_of_seeds():
-    draw = tf.function(
-        lambda s: strict_map(DRAWS["uniform"], s),
-        input_signature=[tf.TensorSpec([None, 2], tf.int32)],
-        autograph=False,
-    )
+    spec = tf.TensorSpec([None, 2], tf.int32)
+    draw = lambda s: strict_map(DRAWS["uniform"], s)
+    draw = tf.function(draw, input_signature=[spec], autograph=False)
     np.testing.assert_array_equal(draw(SEEDS)[1], DRAWS["uniform"](SEEDS[1]))
     assert draw(SEEDS[:0]).shape == (0, 7)
 
 
-# ---------------------------------------------------------------------------
-# Generators
-# ---------------------------------------------------------------------------
+# -- Generators ------------------------------------------------------------------------------------
 
 
 def _generator_bodies():
@@ -154,8 +145,7 @@ def _generator_bodies():
     }
 
 
-@pytest.mark.parametrize("name", sorted(_generator_bodies()))
-@pytest.mark.parametrize("alg", ["philox", "state that carries"])
+@grid(alg=["philox", "state that carries"], name=sorted(_generator_bodies()))
 def test_a_generator_draws_what_the_loop_draws(name, alg):
     """The same numbers, and the same state afterwards."""
     body = _generator_bodies()[name]
@@ -169,8 +159,7 @@ def test_a_generator_draws_what_the_loop_draws(name, alg):
     rows = tf.range(4)
     found = tf.nest.flatten(tf_pfor.vectorized_map(lambda x: body(a, x), rows))
     expected = [tf.nest.flatten(body(b, x)) for x in rows]
-    for f, column in zip(found, zip(*expected)):
-        np.testing.assert_array_equal(f, np.stack(column))
+    pairwise(np.testing.assert_array_equal, found, zip(*expected))
     np.testing.assert_array_equal(a.state, b.state)
 
 
@@ -192,29 +181,17 @@ def test_a_generator_in_a_branch_draws_for_the_active_rows():
 
 def test_a_draw_whose_size_depends_on_a_draw_is_refused():
     g = tf.random.Generator.from_seed(5)
-
-    def body(x):
-        count = g.uniform([], 1, 5, tf.int32)
-        return tf.reduce_sum(g.normal([count])) + x
-
-    with pytest.raises(NotVectorizableError, match="drawn before"):
-        tf_pfor.vectorized_map(body, tf.zeros([3]))
+    body = lambda x: tf.reduce_sum(g.normal([g.uniform([], 1, 5, tf.int32)])) + x
+    refuse(body, tf.zeros([3]), fallback="loop", match="drawn before")
 
 
 def test_state_used_in_two_ways_is_refused():
     g = tf.random.Generator.from_seed(5)
-
-    def body(x):
-        y = g.normal([])
-        return x + y + tf.cast(g.state[0], tf.float32)
-
-    with pytest.raises(NotVectorizableError, match="state of the generator"):
-        tf_pfor.vectorized_map(body, tf.zeros([3]))
+    body = lambda x: x + g.normal([]) + tf.cast(g.state[0], tf.float32)
+    refuse(body, tf.zeros([3]), fallback="loop", match="state of the generator")
 
 
-# ---------------------------------------------------------------------------
-# Stateful randomness
-# ---------------------------------------------------------------------------
+# -- Stateful randomness ---------------------------------------------------------------------------
 
 
 def test_rows_are_independent():
@@ -223,16 +200,7 @@ def test_rows_are_independent():
     assert np.abs(correlation - np.eye(N)).max() < 0.6
 
 
-def _by_pfor(fn, rows, **options):
-    return tf_pfor.pfor(lambda i: fn(tf.gather(rows, i)), rows.shape[0], **options)
-
-
-MAPS = {
-    "pfor": _by_pfor,
-    "vectorized_map": tf_pfor.vectorized_map,
-    "vmap": lambda fn, rows, **options: tf_pfor.vmap(fn, **options)(rows),
-}
-each_map = pytest.mark.parametrize("name", sorted(MAPS))
+each_map = pytest.mark.parametrize("name", ["pfor", "vectorized_map", "vmap"])
 
 
 @each_map

@@ -6,7 +6,9 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import grid
 from tests.comparisons import gradient_of, strict_map
+from tests.state import maps
 from tf_pfor import NotVectorizableError
 
 ROWS = tf.constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [2.0, 2.0, 2.0]])
@@ -45,14 +47,11 @@ def _next_seed():
     return seed
 
 
-def _dropout(x):
-    return STATE.dropout(x, training=True)
+_dropout = lambda x: STATE.dropout(x, training=True)
 
 
 def _to_own_trip_counts(x):
-    def step(i, y):
-        return i + 1, y + keras.random.uniform([3], seed=STATE.seeds)
-
+    step = lambda i, y: (i + 1, y + keras.random.uniform([3], seed=STATE.seeds))
     return tf.while_loop(lambda i, _: i < tf.cast(x[0], tf.int32), step, (0, x))[1]
 
 
@@ -84,12 +83,7 @@ def _drawn_once(body, rows):
     return np.stack(values), max(states)
 
 
-def _by_pfor(fn, rows, **options):
-    return tf_pfor.pfor(lambda i: fn(tf.gather(rows, i)), rows.shape[0], **options)
-
-
-def _compiled(fn, rows, **options):
-    return tf_pfor.vmap(fn, **options, jit_compile=True)(rows)
+_compiled = lambda fn, rows, **options: tf_pfor.vmap(fn, **options, jit_compile=True)(rows)
 
 
 def _of_unknown_size(fn, rows, **options):
@@ -107,13 +101,7 @@ def _of_a_data_set(fn, rows, **options):
     return found
 
 
-MAPS = {
-    "data": _of_a_data_set,
-    "pfor": _by_pfor,
-    "unknown": _of_unknown_size,
-    "vectorized_map": tf_pfor.vectorized_map,
-    "vmap": lambda fn, rows, **options: tf_pfor.vmap(fn, **options)(rows),
-}
+MAPS = {"data": _of_a_data_set, "unknown": _of_unknown_size, **maps.MAPS}
 
 
 @pytest.mark.parametrize("name", sorted(BODIES))
@@ -124,8 +112,7 @@ def test_table_of_draws_that_are_the_same(name):
     assert STATE.now() == state
 
 
-@pytest.mark.parametrize("where", sorted(MAPS))
-@pytest.mark.parametrize("name", ["cond", "dropout twice", "generator", "in a map"])
+@grid(name=["cond", "dropout twice", "generator", "in a map"], where=sorted(MAPS))
 def test_the_same_numbers_wherever_it_is_called(name, where):
     expected, state = _drawn_once(BODIES[name], ROWS)
     found = MAPS[where](BODIES[name], ROWS, randomness="same")
@@ -142,8 +129,7 @@ def test_compiled(name):
     assert STATE.now() == state
 
 
-@pytest.mark.parametrize("where", ["unknown", "vectorized_map"])
-@pytest.mark.parametrize("name", ["cond", "dropout", "generator", "skip"])
+@grid(name=["cond", "dropout", "generator", "skip"], where=["unknown", "vectorized_map"])
 def test_without_rows_nothing_is_drawn(name, where):
     STATE.reset()
     found = MAPS[where](BODIES[name], ROWS[:0], randomness="same")
@@ -188,7 +174,7 @@ def test_gradients_of_the_same_mask():
         STATE.reset()
         expected.append(gradient_of(lambda x=x: _dropout(x) ** 2, x))
     STATE.reset()
-    run = lambda x: tf_pfor.vectorized_map(lambda x: _dropout(x) ** 2, x, randomness="same")  # noqa: E731
+    run = lambda x: tf_pfor.vectorized_map(lambda x: _dropout(x) ** 2, x, randomness="same")
     np.testing.assert_allclose(gradient_of(lambda: run(ROWS), ROWS), expected, 1e-6)
 
 

@@ -5,13 +5,13 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import case
+from tests.comparisons import gradient_of
 from tests.state.maps import X, check_as_the_loop, mapped, refused, var  # noqa: F401  (mapped is a fixture)
 from tf_pfor import NotVectorizableError
 from tf_pfor.core.errors import UnsupportedStateError
 
-# ---------------------------------------------------------------------------
-# Sums of updates
-# ---------------------------------------------------------------------------
+# -- Sums of updates -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64, tf.half, tf.bfloat16, tf.int32, tf.int8,
@@ -26,11 +26,7 @@ def test_assign_add_and_sub_of_every_dtype(dtype):
 
 def test_assign_add(mapped):
     v = var([1.0, 1.0])
-
-    def body(x):
-        v.assign_add([x, 10.0])
-
-    mapped(body)
+    mapped(lambda x: v.assign_add([x, 10.0]))
     np.testing.assert_allclose(v, [8.0, 31.0])
 
 
@@ -76,9 +72,7 @@ def test_no_iterations_no_update(mapped):
     assert w.numpy().tolist() == u.numpy().tolist() == [1.0, 1.0]
 
 
-# ---------------------------------------------------------------------------
-# Assignments
-# ---------------------------------------------------------------------------
+# -- Assignments -----------------------------------------------------------------------------------
 
 
 def test_assigning_an_invariant_value(mapped):
@@ -109,9 +103,7 @@ def test_with_the_fallback_on_it_is_an_error_as_well():
         tf_pfor.vectorized_map(lambda x: v.assign(x), X)
 
 
-# ---------------------------------------------------------------------------
-# Read-modify-writes: what a loop does
-# ---------------------------------------------------------------------------
+# -- Read-modify-writes: what a loop does ----------------------------------------------------------
 
 W = tf.constant([[2.0, 0.5], [-1.0, 3.0]])
 
@@ -175,23 +167,18 @@ BODIES = [
 
 @pytest.mark.parametrize("body", BODIES)
 def test_read_modify_write(mapped, body):
-    check_as_the_loop(mapped, body, [3.0, -1.0])
+    check_as_the_loop(body, [3.0, -1.0], mapped=mapped)
 
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64, tf.uint32, tf.uint8])
 def test_counters_are_exact(dtype):
-    v, w = var(tf.cast(7, dtype)), var(tf.cast(7, dtype))
-
     def body(v, x):
         old = v.read_value()
         v.assign(v * 5 + tf.cast(x, dtype))
         return old
 
-    xs = tf.range(100)
-    found = tf_pfor.vectorized_map(lambda x: body(v, x), xs)
-    expected = [body(w, x).numpy() for x in xs]
-    np.testing.assert_array_equal(found, expected)
-    assert v.numpy() == w.numpy()
+    start, rows = tf.cast(7, dtype), tf.range(100)
+    check_as_the_loop(body, start, mapped=tf_pfor.vectorized_map, elems=rows, rtol=0)
 
 
 def test_a_long_average_does_not_overflow():
@@ -214,34 +201,28 @@ def _growth_of(v, x, factor):
     return x
 
 
-def test_two_variables_that_need_each_other(mapped):
-    def body(v, w, x):
-        a, b = v.read_value(), w.read_value()
-        v.assign(a * 0.5 + b)
-        w.assign(b - a * x)
-        return a + b
-
-    check_as_the_loop(mapped, body, 1.0, 2.0)
+@case(check_as_the_loop, 1.0, 2.0)
+def test_two_variables_that_need_each_other(v, w, x):
+    a, b = v.read_value(), w.read_value()
+    v.assign(a * 0.5 + b)
+    w.assign(b - a * x)
+    return a + b
 
 
-def test_a_variable_that_follows_another(mapped):
-    def body(v, w, x):
-        a = v * 1.0
-        v.assign(v + x)
-        w.assign(w * 2.0 + a)
-        return a
-
-    check_as_the_loop(mapped, body, 1.0, 2.0)
+@case(check_as_the_loop, 1.0, 2.0)
+def test_a_variable_that_follows_another(v, w, x):
+    a = v * 1.0
+    v.assign(v + x)
+    w.assign(w * 2.0 + a)
+    return a
 
 
-def test_only_the_active_rows_update(mapped):
-    def body(v, w, x):
-        if x > 1.5:
-            v.assign(v * 2.0 + x)
-            w.assign_add(1.0)
-        return x
-
-    check_as_the_loop(mapped, body, 1.0, 0.0, rtol=1e-7)
+@case(check_as_the_loop, 1.0, 0.0, rtol=1e-7)
+def test_only_the_active_rows_update(v, w, x):
+    if x > 1.5:
+        v.assign(v * 2.0 + x)
+        w.assign_add(1.0)
+    return x
 
 
 def test_updates_in_a_while_loop(mapped):
@@ -269,9 +250,7 @@ def test_gradients_are_those_of_reads():
         v.assign(v * 0.5 + x)
         return y
 
-    with tf.GradientTape() as tape:
-        total = tf.reduce_sum(tf_pfor.vectorized_map(body, X))
-    assert tape.gradient(total, v).numpy() == 7.0
+    assert gradient_of(lambda: tf_pfor.vectorized_map(body, X), v).numpy() == 7.0
 
 
 def test_a_print_between_read_and_assignment_does_not_disturb(capfd):
@@ -288,22 +267,15 @@ def test_a_print_between_read_and_assignment_does_not_disturb(capfd):
 
 
 def test_the_same_variable_as_two_arguments():
-    v, w = var(1.0), var(1.0)
-
     @tf.function
     def update(a, b, x):
         a.assign(a + b * x)
         return x
 
-    tf_pfor.vectorized_map(lambda x: update(v, v, x), X)
-    for x in X:
-        update(w, w, x)
-    assert v.numpy() == w.numpy()
+    check_as_the_loop(lambda v, x: update(v, v, x), 1.0, mapped=tf_pfor.vectorized_map, rtol=0)
 
 
-# ---------------------------------------------------------------------------
-# Order
-# ---------------------------------------------------------------------------
+# -- Order -----------------------------------------------------------------------------------------
 
 
 def test_explicit_control_dependencies(mapped):

@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import assert_close, strict_map
-from tests.state.maps import X, var
+from tests.cases import case
+from tests.comparisons import assert_close, pairwise, rows_of, strict_map
+from tests.state.maps import X, made, starts, var
 from tf_pfor import NotVectorizableError
 
 in_order = pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
@@ -16,14 +17,13 @@ in_order = pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
 def _as_the_loop(make, rows=X, rtol=1e-5):
     """Results and state are the loop's; with the fallback off, one error and nothing changed.
 
-    ``make()`` returns a body and its state.
+    ``make()`` returns a body and its state, or is a function with ``starts``.
     """
-    (a, mine), (b, theirs), (c, untouched) = make(), make(), make()
+    (a, mine), (b, theirs), (c, untouched) = made(make), made(make), made(make)
     one = tf.function(b)
     expected = [tf.nest.flatten(one(x)) for x in rows]
     found = tf.nest.flatten(tf_pfor.vectorized_map(a, rows))
-    for f, column in zip(found, zip(*expected)):
-        np.testing.assert_allclose(f, np.stack(column), rtol=rtol)
+    pairwise(np.testing.assert_allclose, found, zip(*expected), rtol=rtol)
     for p, q in zip(mine, theirs):
         np.testing.assert_allclose(_value(p), _value(q), rtol=rtol)
     before = [_value(v) for v in untouched]
@@ -33,13 +33,10 @@ def _as_the_loop(make, rows=X, rtol=1e-5):
         np.testing.assert_array_equal(_value(v), old)
 
 
-def _value(v):
-    return np.asarray(tf.convert_to_tensor(v))
+_value = lambda v: np.asarray(tf.convert_to_tensor(v))
 
 
-# ---------------------------------------------------------------------------
-# Optimizers
-# ---------------------------------------------------------------------------
+# -- Optimizers ------------------------------------------------------------------------------------
 
 OPTIMIZERS = {
     "Adadelta": {}, "Adafactor": {}, "Adagrad": {}, "Adam": {"amsgrad": True}, "AdamW": {},
@@ -77,66 +74,47 @@ def test_optimizers(name):
 
 def test_gradient_descent_needs_no_fallback():
     """One update after the other, in the loop of a read-modify-write."""
-
-    def run():
-        step, state = _training(lambda: keras.optimizers.SGD(0.1))()
-        return step, state
-
-    (a, mine), (b, theirs) = run(), run()
+    make = _training(lambda: keras.optimizers.SGD(0.1))
+    (a, mine), (b, theirs) = make(), make()
     rows = tf.random.stateless_normal([4, 3], [1, 2])
-    found = strict_map(a, rows)
-    one = tf.function(b)
-    np.testing.assert_allclose(found, [one(x) for x in rows], rtol=1e-5)
+    np.testing.assert_allclose(strict_map(a, rows), rows_of(b, rows), rtol=1e-5)
     for p, q in zip(mine, theirs):
         np.testing.assert_allclose(_value(p), _value(q), rtol=1e-5)
 
 
+@case(_as_the_loop)
 @in_order
-def test_a_kernel_of_an_optimizer():
-    def make():
-        v, w = var(1.0), var(1.0)
-
-        def step(x):
-            tf.raw_ops.ResourceApplyMomentum(
-                var=v.handle, accum=w.handle, lr=0.1, grad=v * x, momentum=0.9
-            )
-            return x
-
-        return step, [v, w]
-
-    _as_the_loop(make)
+@starts(1.0, 1.0)
+def test_a_kernel_of_an_optimizer(v, w, x):
+    tf.raw_ops.ResourceApplyMomentum(var=v.handle, accum=w.handle, lr=0.1, grad=v * x, momentum=0.9)
+    return x
 
 
+@case(_as_the_loop, tf.random.stateless_normal([4, 3], [1, 2]), rtol=1e-3)
 @in_order
 def test_a_training_step_in_a_function_with_dropout():
     """The draws of the forward pass are vectorized; the rest is in order."""
+    model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dropout(0.5, seed=1)])
+    model.build([None, 3])
+    for i, w in enumerate(model.trainable_variables):
+        w.assign(tf.random.stateless_normal(w.shape, [1, i]))
+    optimizer = keras.optimizers.Adam(0.1)
+    optimizer.build(model.trainable_variables)
 
-    def make():
-        model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dropout(0.5, seed=1)])
-        model.build([None, 3])
-        for i, w in enumerate(model.trainable_variables):
-            w.assign(tf.random.stateless_normal(w.shape, [1, i]))
-        optimizer = keras.optimizers.Adam(0.1)
-        optimizer.build(model.trainable_variables)
+    @tf.function
+    def update(grads):
+        optimizer.apply(grads, model.trainable_variables)
 
-        @tf.function
-        def update(grads):
-            optimizer.apply(grads, model.trainable_variables)
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(x[None], training=True) ** 2)
+        update(tape.gradient(loss, [v.value for v in model.trainable_variables]))
+        return loss
 
-        def step(x):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(model(x[None], training=True) ** 2)
-            update(tape.gradient(loss, [v.value for v in model.trainable_variables]))
-            return loss
-
-        return step, [*model.variables, *optimizer.variables]
-
-    _as_the_loop(make, tf.random.stateless_normal([4, 3], [1, 2]), rtol=1e-3)
+    return step, [*model.variables, *optimizer.variables]
 
 
-# ---------------------------------------------------------------------------
-# Reads and updates in other places
-# ---------------------------------------------------------------------------
+# -- Reads and updates in other places -------------------------------------------------------------
 
 
 def _old_version(v, x):
@@ -203,99 +181,64 @@ BODIES = {
 @in_order
 @pytest.mark.parametrize("name", sorted(BODIES))
 def test_the_loop_gives_a_meaning(name):
-    def make():
-        v = var(1.0)
-        return lambda x: BODIES[name](v, x), [v]
-
-    _as_the_loop(make)
+    _as_the_loop(starts(1.0)(BODIES[name]))
 
 
+@case(_as_the_loop)
 @in_order
-def test_a_counter_that_another_update_depends_on():
+@starts(1.0, 0.0)
+def test_a_counter_that_another_update_depends_on(v, steps, x):
     """v at iteration i depends on steps + i."""
-
-    def make():
-        v, steps = var(1.0), var(0.0)
-
-        def body(x):
-            v.assign(v + x / (steps + 1.0))
-            steps.assign_add(1.0)
-            return x
-
-        return body, [v, steps]
-
-    _as_the_loop(make)
+    v.assign(v + x / (steps + 1.0))
+    steps.assign_add(1.0)
+    return x
 
 
+@case(_as_the_loop, rows=tf.constant([0, 2, 2, 1]))
 @in_order
-def test_an_embedding_that_learns():
+@starts(tf.reshape(tf.range(6.0), [3, 2]))
+def test_an_embedding_that_learns(table, k):
     """Rows of a table that several iterations read and change."""
-
-    def make():
-        table = var(tf.reshape(tf.range(6.0), [3, 2]))
-
-        def body(k):
-            row = tf.gather(table, k)
-            table.scatter_sub(tf.IndexedSlices(0.5 * row, k))
-            return row
-
-        return body, [table]
-
-    _as_the_loop(make, tf.constant([0, 2, 2, 1]))
+    row = tf.gather(table, k)
+    table.scatter_sub(tf.IndexedSlices(0.5 * row, k))
+    return row
 
 
 @in_order
 @pytest.mark.parametrize("n", [0, 1])
 def test_few_iterations(n):
-    def make():
-        v, m = var(1.0), var(0.5)
+    @starts(1.0, 0.5)
+    def update(v, m, x):
+        m.assign(m * 0.5 + v * x)
+        v.assign_sub(m)
+        return m.read_value()
 
-        def body(x):
-            m.assign(m * 0.5 + v * x)
-            v.assign_sub(m)
-            return m.read_value()
-
-        return body, [v, m]
-
-    body, (v, m) = make()
-    found = tf_pfor.vectorized_map(body, X[:n])
-    assert found.shape == (n,)
+    body, (v, m) = made(update)
+    assert tf_pfor.vectorized_map(body, X[:n]).shape == (n,)
     assert (v.numpy(), m.numpy()) == ((1.0, 0.5) if n == 0 else (-0.25, 1.25))
 
 
-def _momentum():
-    v, m = var(1.0), var(0.5)
-
-    def body(x):
-        m.assign(m * 0.5 + v * x)
-        v.assign_sub(0.1 * m)
-        return m.read_value()
-
-    return body, [v, m]
+@starts(1.0, 0.5)
+def _momentum(v, m, x):
+    m.assign(m * 0.5 + v * x)
+    v.assign_sub(0.1 * m)
+    return m.read_value()
 
 
-def _in_a_while_loop():
-    body, state = _momentum()
-
-    def steps(x):
-        y = 0.0
-        for _ in tf.range(2):
-            y += body(x)
-        return y
-
-    return steps, state
+@starts(1.0, 0.5)
+def _in_a_while_loop(v, m, x):
+    y = 0.0
+    for _ in tf.range(2):
+        y += _momentum(v, m, x)
+    return y
 
 
-def _in_a_taken_branch():
-    body, state = _momentum()
-
-    def maybe(x):
-        y = 0.0
-        if x > 1.5:
-            y = body(x)
-        return y
-
-    return maybe, state
+@starts(1.0, 0.5)
+def _in_a_taken_branch(v, m, x):
+    y = 0.0
+    if x > 1.5:
+        y = _momentum(v, m, x)
+    return y
 
 
 @in_order
@@ -308,7 +251,7 @@ def test_steps_in_control_flow(make):
 @pytest.mark.parametrize("how", ["compiled", "function", "nested", "unknown n"])
 def test_how_it_is_called(how):
     rows = tf.constant([1.0, 2.0, 4.0, 3.0])
-    (body, state), (again, expected_state) = _momentum(), _momentum()
+    (body, state), (again, expected_state) = made(_momentum), made(_momentum)
     one = tf.function(again)
     expected = [one(x) for x in rows]
     if how == "nested":
@@ -351,9 +294,7 @@ def test_gradients_through_a_loop_in_order_do_not_update_again():
     np.testing.assert_allclose(gradient, expected)
 
 
-# ---------------------------------------------------------------------------
-# Generators
-# ---------------------------------------------------------------------------
+# -- Generators ------------------------------------------------------------------------------------
 
 
 def _in_two_calls(g, x):
@@ -386,22 +327,23 @@ DRAWS = {
 }
 
 
+@case(_as_the_loop)
 @in_order
 @pytest.mark.parametrize("name", sorted(DRAWS))
 def test_draws_in_several_places(name):
     """The loop makes all draws of an iteration before the next iteration's draws."""
-
-    def make():
-        g = tf.random.Generator.from_seed(3)
-        return lambda x: DRAWS[name](g, x), [g.state]
-
-    _as_the_loop(make)
+    g = tf.random.Generator.from_seed(3)
+    return lambda x: DRAWS[name](g, x), [g.state]
 
 
 _IDS = tf.ragged.constant([[0, 1, 1], [0], [1, 0]], dtype=tf.int32)
 
 
-def _own_rows(kind):
+@in_order
+@case(_as_the_loop, rows=_IDS)
+@pytest.mark.parametrize("kind", ["gathers", "elements", "scatters"])
+def test_reads_at_own_number_of_places(kind):
+    """The numbers of the read rows are ragged; the reads belong to the updates nevertheless."""
     v = var([1.0, 2.0])
 
     def fn(i):
@@ -414,10 +356,3 @@ def _own_rows(kind):
         return s
 
     return fn, [v]
-
-
-@in_order
-@pytest.mark.parametrize("kind", ["gathers", "elements", "scatters"])
-def test_reads_at_own_number_of_places(kind):
-    """The numbers of the read rows are ragged; the reads belong to the updates nevertheless."""
-    _as_the_loop(lambda: _own_rows(kind), _IDS)

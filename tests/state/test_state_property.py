@@ -26,13 +26,11 @@ from tf_pfor.tracing.user_code import autographed
 N = 3
 SIZE = 4
 
-
 VALUES = ("call_read", "combine", "gather", "read")
 WRITES = (
     "add", "assign", "assign_invariant", "branch", "call_add", "call_own", "own", "own_of",
     "scatter_add", "scatter_max", "scatter_update", "sub",
 )  # fmt: skip
-
 
 NO_ACCESS = ("check", "combine", "print")
 

@@ -5,33 +5,29 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import case, grid
 from tests.state.maps import X, check_as_the_loop, mapped, refused, var  # noqa: F401  (mapped is a fixture)
 
 I = tf.constant([0, 2, 2])  # noqa: E741
 
 
+@case(check_as_the_loop, [8.0, 8.0, 8.0], elems=(I, X), rtol=1e-6)
 @pytest.mark.parametrize("name", ["add", "div", "max", "min", "mul", "sub"])
 @pytest.mark.parametrize("varies", ["both", "indices", "updates", "none"])
-def test_scatters_are_those_of_the_loop(mapped, name, varies):
-    def body(v, i, x):
-        i = i if varies in ("both", "indices") else 1
-        x = x if varies in ("both", "updates") else 3.0
-        getattr(v, f"scatter_{name}")(tf.IndexedSlices([x, 2.0 * x], [i, 0]))
-        return x
-
-    check_as_the_loop(mapped, body, [8.0, 8.0, 8.0], elems=(I, X), rtol=1e-6)
+def test_scatters_are_those_of_the_loop(name, varies, v, i, x):
+    i = i if varies in ("both", "indices") else 1
+    x = x if varies in ("both", "updates") else 3.0
+    getattr(v, f"scatter_{name}")(tf.IndexedSlices([x, 2.0 * x], [i, 0]))
+    return x
 
 
-@pytest.mark.parametrize("name", ["add", "max", "min", "sub"])
-@pytest.mark.parametrize("varies", ["both", "indices", "updates", "none"])
-def test_scatters_of_slices_are_those_of_the_loop(mapped, name, varies):
-    def body(v, i, x):
-        i = i if varies in ("both", "indices") else 1
-        x = x if varies in ("both", "updates") else 3.0
-        getattr(v, f"scatter_nd_{name}")([[i, 0], [2, 1]], [x, 2.0 * x])
-        return x
-
-    check_as_the_loop(mapped, body, tf.ones([3, 2]), elems=(I, X), rtol=1e-6)
+@case(check_as_the_loop, tf.ones([3, 2]), elems=(I, X), rtol=1e-6)
+@grid(varies=["both", "indices", "updates", "none"], name=["add", "max", "min", "sub"])
+def test_scatters_of_slices_are_those_of_the_loop(name, varies, v, i, x):
+    i = i if varies in ("both", "indices") else 1
+    x = x if varies in ("both", "updates") else 3.0
+    getattr(v, f"scatter_nd_{name}")([[i, 0], [2, 1]], [x, 2.0 * x])
+    return x
 
 
 def test_scatter_update(mapped):
@@ -63,12 +59,7 @@ def test_two_updates_of_elements_of_one_variable_run_in_order(mapped):
 
 def test_the_same_value_may_meet(mapped):
     v = var(tf.zeros([3]))
-
-    def body(i):
-        v.scatter_update(tf.IndexedSlices(5.0, i))
-        return i
-
-    mapped(body, I)
+    mapped(lambda i: v.scatter_update(tf.IndexedSlices(5.0, i)), I)
     assert v.numpy().tolist() == [5.0, 0.0, 5.0]
 
 
@@ -103,36 +94,19 @@ def test_one_place_and_several_values_are_refused():
 
 def test_slices_of_two_places(mapped):
     v = var(tf.zeros([3, 3]))
-
-    def body(e):
-        i, x = e
-        v[i, 1].assign(x)
-        return x
-
-    mapped(body, (tf.constant([2, 0, 1]), X))
+    mapped(lambda e: (v[e[0], 1].assign(e[1]), e[1])[1], (tf.constant([2, 0, 1]), X))
     np.testing.assert_allclose(v, [[0, 2, 0], [0, 4, 0], [0, 1, 0]])
 
 
 def test_negative_places_of_slices(mapped):
     v = var(tf.zeros([4, 2]))
-
-    def body(e):
-        i, x = e
-        v[i].assign([x, -x])
-        return x
-
-    mapped(body, (tf.constant([3, 0, -2]), X))
+    mapped(lambda e: (v[e[0]].assign([e[1], -e[1]]), e[1])[1], (tf.constant([3, 0, -2]), X))
     np.testing.assert_allclose(v, [[2, -2], [0, 0], [4, -4], [1, -1]])
 
 
 def test_a_slice_and_a_value_that_are_invariant(mapped):
     v = var(tf.zeros([4]))
-
-    def body(x):
-        v[1:3].assign([5.0, 6.0])
-        return x
-
-    mapped(body)
+    mapped(lambda x: (v[1:3].assign([5.0, 6.0]), x)[1])
     assert v.numpy().tolist() == [0.0, 5.0, 6.0, 0.0]
 
 

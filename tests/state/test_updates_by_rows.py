@@ -6,49 +6,38 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import of_unknown_n, strict_map, value_and_gradient
-from tests.state.maps import var
+from tests.cases import case, grid
+from tests.comparisons import of_unknown_n, pairwise, strict_map, value_and_gradient
+from tests.state.maps import made, starts, var
 
 ROWS = tf.ragged.constant([[1.0, 2.0, 3.0], [4.0], [0.5, -1.0]])
 DENSE = tf.constant([[1.0, 2.0], [4.0, 0.5], [0.25, -1.0]])
 loops = pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
-
-
-def _lists(found):
-    return [np.asarray(r) for r in found]
+_lists = lambda found: [np.asarray(r) for r in found]
 
 
 def _as_the_loop(make, rows=ROWS, **options):
     """Results and state equal a Python loop; ``make()`` gives a body and its variables."""
-    (mine, state), (theirs, want_state) = make(), make()
+    (mine, state), (theirs, want_state) = made(make), made(make)
     one = tf.function(theirs, reduce_retracing=True)
     want = [tf.nest.flatten(one(rows[i])) for i in range(rows.shape[0])]
     found = tf.nest.flatten(tf_pfor.vectorized_map(mine, rows, **options))
     for column, wanted in zip(found, zip(*want)):
-        for got, expected in zip(_lists(column), wanted):
-            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
-    for got, expected in zip(state, want_state):
-        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
+        pairwise(np.testing.assert_allclose, _lists(column), wanted, rtol=1e-4, atol=1e-6)
+    pairwise(np.testing.assert_allclose, state, want_state, rtol=1e-4, atol=1e-6)
 
 
-# ---------------------------------------------------------------------------
-# Read-modify-writes: no fallback
-# ---------------------------------------------------------------------------
+# -- Read-modify-writes: no fallback ---------------------------------------------------------------
 
 
-def _descent():
-    v = var(0.5)
-
-    def body(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum((x * v - 1.0) ** 2)
-        v.assign_sub(0.01 * tape.gradient(loss, v))
-        return loss
-
-    return body, [v]
+@starts(0.5)
+def _descent(v, x):
+    loss, slopes = value_and_gradient(lambda: tf.reduce_sum((x * v - 1.0) ** 2), v)
+    v.assign_sub(0.01 * slopes)
+    return loss
 
 
-def _keras_sgd():
+def _keras():
     w = keras.Variable(np.float32([0.5, 0.25]))
     optimizer = keras.optimizers.SGD(0.01)
     optimizer.build([w])
@@ -62,58 +51,38 @@ def _keras_sgd():
     return body, [w.value]
 
 
-def _as_many_as_the_variable_says():
-    v = var(1.0)
-
-    def body(x):
-        v.assign(v + tf.reduce_sum(x[: tf.cast(v, tf.int32)]))
-        return v.read_value(), x * v
-
-    return body, [v]
+@starts(1.0)
+def _as_many_as_the_variable_says(v, x):
+    v.assign(v + tf.reduce_sum(x[: tf.cast(v, tf.int32)]))
+    return v.read_value(), x * v
 
 
-def _buffer():
-    v = var([0.0, 0.0])
-
-    def body(x):
-        v.assign(tf.concat([v[1:], x[-1:]], 0))
-        return v[0]
-
-    return body, [v]
+@starts([0.0, 0.0])
+def _buffer(v, x):
+    v.assign(tf.concat([v[1:], x[-1:]], 0))
+    return v[0]
 
 
-def _largest_so_far():
-    v = var([0.0, 0.0])
-
-    def body(x):
-        v.assign(tf.math.top_k(tf.concat([v, x], 0), 2)[0])
-        return x - v[1]
-
-    return body, [v]
+@starts([0.0, 0.0])
+def _largest_so_far(v, x):
+    v.assign(tf.math.top_k(tf.concat([v, x], 0), 2)[0])
+    return x - v[1]
 
 
-def _carried_by_a_loop():
-    v = var(1.0)
-
-    def body(x):
-        s = v.read_value()
-        for r in x:
-            s = tf.tanh(s + r)
-        v.assign(s)
-        return s
-
-    return body, [v]
+@starts(1.0)
+def _carried_by_a_loop(v, x):
+    s = v.read_value()
+    for r in x:
+        s = tf.tanh(s + r)
+    v.assign(s)
+    return s
 
 
-def _padded():
+@starts([0.0, 0.0, 0.0])
+def _padded(v, x):
     """The sum of the variable and of the row, whose sizes must agree, is made in the loop only."""
-    v = var([0.0, 0.0, 0.0])
-
-    def body(x):
-        v.assign(0.9 * v + tf.pad(x, [[0, 3 - tf.size(x)]]))
-        return x
-
-    return body, [v]
+    v.assign(0.9 * v + tf.pad(x, [[0, 3 - tf.size(x)]]))
+    return x
 
 
 def _grows():
@@ -127,15 +96,12 @@ def _grows():
 
 
 UPDATES = {
-    "as many as the variable says": _as_many_as_the_variable_says,
-    "buffer": _buffer,
-    "carried by a loop": _carried_by_a_loop,
-    "descent": _descent,
-    "grows": _grows,
-    "keras": _keras_sgd,
-    "largest so far": _largest_so_far,
-    "padded": _padded,
-}
+    f.__name__[1:].replace("_", " "): f
+    for f in (
+        _as_many_as_the_variable_says, _buffer, _carried_by_a_loop, _descent, _grows, _keras,
+        _largest_so_far, _padded,
+    )
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(UPDATES))
@@ -148,22 +114,16 @@ def test_a_value_made_of_the_variable_and_of_a_dense_row(name):
     _as_the_loop(UPDATES[name], DENSE, fallback="error")
 
 
-@pytest.mark.parametrize("name", ["buffer", "grows"])
-@pytest.mark.parametrize("n", [0, 1, 3])
+@grid(n=[0, 1, 3], name=["buffer", "grows"])
 def test_an_unknown_number_of_rows(name, n):
-    (mine, state), (theirs, want) = UPDATES[name](), UPDATES[name]()
-
-    @tf.function(input_signature=[of_unknown_n(ROWS)])
-    def run(rows):
-        return strict_map(mine, rows)
-
+    (mine, state), (theirs, want) = made(UPDATES[name]), made(UPDATES[name])
+    run = tf.function(lambda rows: strict_map(mine, rows), input_signature=[of_unknown_n(ROWS)])
     found = tf.nest.flatten(run(ROWS[:n]))[0]
     assert found.shape[0] == n
     one = tf.function(theirs, reduce_retracing=True)
     for i in range(n):
         one(ROWS[i])
-    for got, expected in zip(state, want):
-        np.testing.assert_allclose(got, expected, rtol=1e-4)
+    pairwise(np.testing.assert_allclose, state, want, rtol=1e-4)
 
 
 def test_a_gradient_around_an_update():
@@ -195,17 +155,11 @@ def test_a_gradient_around_an_update():
         np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
-def test_rows_are_added_to_a_variable_of_their_size():
-    def make():
-        v = var([0.0, 0.0])
-
-        def body(x):
-            v.assign_add(tf.concat([x, x], 0)[:2])
-            return tf.size(x)
-
-        return body, [v]
-
-    _as_the_loop(make, fallback="error")
+@case(_as_the_loop, fallback="error")
+@starts([0.0, 0.0])
+def test_rows_are_added_to_a_variable_of_their_size(v, x):
+    v.assign_add(tf.concat([x, x], 0)[:2])
+    return tf.size(x)
 
 
 def test_what_does_not_fit_into_the_variable_is_an_error():
@@ -222,30 +176,23 @@ def test_rows_under_xla_are_refused_with_the_name_of_the_variable():
         x, k = row
         v.assign(0.5 * v + tf.reduce_sum(x[:k] * v))
 
-    @tf.function(jit_compile=True)
-    def run():
-        return tf_pfor.vectorized_map(body, (DENSE, tf.constant([1, 2, 1])))
-
+    run = tf.function(
+        lambda: tf_pfor.vectorized_map(body, (DENSE, tf.constant([1, 2, 1]))), jit_compile=True
+    )
     with pytest.raises(tf_pfor.NotVectorizableError, match="'average:0' is made of its own and of"):
         run()
 
 
-# ---------------------------------------------------------------------------
-# A loop of the body, and functions, that read the variable: in order
-# ---------------------------------------------------------------------------
+# -- A loop of the body, and functions, that read the variable: in order ---------------------------
 
 
-def _read_in_a_loop():
-    v = var(1.0)
-
-    def body(x):
-        s = tf.constant(0.0)
-        for r in x:
-            s = tf.tanh(s + r * v)
-        v.assign(0.9 * v + 0.1 * s)
-        return s
-
-    return body, [v]
+@starts(1.0)
+def _read_in_a_loop(v, x):
+    s = tf.constant(0.0)
+    for r in x:
+        s = tf.tanh(s + r * v)
+    v.assign(0.9 * v + 0.1 * s)
+    return s
 
 
 def _descent_through_a_loop():
@@ -294,9 +241,7 @@ def _recurrent_function():
         v.assign(0.5 * s)
         return s
 
-    def body(x):
-        return value_and_gradient(lambda: (model(x) - 0.3) ** 2, w)
-
+    body = lambda x: value_and_gradient(lambda: (model(x) - 0.3) ** 2, w)
     return body, [v, count]
 
 
@@ -310,7 +255,7 @@ def test_a_loop_over_the_row_that_reads_a_variable(make, rows):
 
 
 def test_one_cause_is_one_warning():
-    body, _ = _read_in_a_loop()
+    body, _ = made(_read_in_a_loop)
     with pytest.warns(tf_pfor.FallbackWarning) as found:
         tf_pfor.vectorized_map(body, ROWS)
     assert len(found) == 1
@@ -350,9 +295,7 @@ def test_a_function_that_counts_and_returns_what_python_makes():
     assert (calls, count.numpy()) == (ROWS.to_list(), 3.0)
 
 
-# ---------------------------------------------------------------------------
-# An op without a rule for rows of different shapes, and effects
-# ---------------------------------------------------------------------------
+# -- An op without a rule for rows of different shapes, and effects --------------------------------
 
 
 def _there_and_back(x):
@@ -361,9 +304,8 @@ def _there_and_back(x):
     return tf.cast(tf.round(tf.math.real(made)), tf.int32)
 
 
-def _ranks(x):
-    """The place of each element in the sorted row, in a loop over the rows."""
-    return _there_and_back(tf.math.invert_permutation(tf.argsort(x)))
+# The place of each element in the sorted row, in a loop over the rows.
+_ranks = lambda x: _there_and_back(tf.math.invert_permutation(tf.argsort(x)))
 
 
 def _sorted(x, shape=(None,)):
@@ -371,49 +313,40 @@ def _sorted(x, shape=(None,)):
     return made if shape is None else tf.ensure_shape(made, shape)
 
 
-def _beside_a_python_function():
-    return lambda x: (tf.reduce_sum(_sorted(x)), _ranks(x)), []
+@starts()
+def _beside_a_python_function(x):
+    return tf.reduce_sum(_sorted(x)), _ranks(x)
 
 
-def _read_by_a_python_function():
-    return lambda x: _sorted(tf.cast(_ranks(x), tf.float32)) + x, []
+@starts()
+def _read_by_a_python_function(x):
+    return _sorted(tf.cast(_ranks(x), tf.float32)) + x
 
 
-def _python_function_of_unknown_rank():
-    return lambda x: tf.reduce_sum(_sorted(x, None) * tf.cast(_ranks(x), tf.float32)), []
+@starts()
+def _python_function_of_unknown_rank(x):
+    return tf.reduce_sum(_sorted(x, None) * tf.cast(_ranks(x), tf.float32))
 
 
-def _python_function_into_an_update():
-    v = var([0.0, 0.0])
-
-    def body(x):
-        made = tf.numpy_function(lambda a: np.float32([a.sum(), a.size]), [x], tf.float32)
-        v.assign(0.5 * v + made)
-        return x * v[0]
-
-    return body, [v]
+@starts([0.0, 0.0])
+def _python_function_into_an_update(v, x):
+    made = tf.numpy_function(lambda a: np.float32([a.sum(), a.size]), [x], tf.float32)
+    v.assign(0.5 * v + made)
+    return x * v[0]
 
 
-def _beside_a_scatter():
-    v = tf.Variable([0, 0, 0, 0])
-
-    def body(x):
-        ranks = _ranks(x)
-        v.scatter_add(tf.IndexedSlices(ranks, ranks))
-        return ranks
-
-    return body, [v]
+@starts([0, 0, 0, 0])
+def _beside_a_scatter(v, x):
+    ranks = _ranks(x)
+    v.scatter_add(tf.IndexedSlices(ranks, ranks))
+    return ranks
 
 
-def _assigned():
-    v = var([0.0, 0.0])
-
-    def body(x):
-        before, ranks = x * v[0], tf.cast(_ranks(x), tf.float32)
-        v.assign(tf.concat([v[1:] + tf.reduce_sum(ranks * before), ranks[-1:]], 0))
-        return before, ranks
-
-    return body, [v]
+@starts([0.0, 0.0])
+def _assigned(v, x):
+    before, ranks = x * v[0], tf.cast(_ranks(x), tf.float32)
+    v.assign(tf.concat([v[1:] + tf.reduce_sum(ranks * before), ranks[-1:]], 0))
+    return before, ranks
 
 
 @loops
@@ -447,19 +380,14 @@ def test_a_table_gets_what_an_op_without_a_rule_makes():
 
 
 @loops
+@case(_as_the_loop)
 @pytest.mark.parametrize("rows", [ROWS, DENSE], ids=["ragged", "dense"])
-def test_a_gradient_in_the_body_of_two_python_functions(rows):
+@starts()
+def test_a_gradient_in_the_body_of_two_python_functions(x):
     """Each asks for what its own last call has left: the gradient of a row follows its calls."""
-
-    def make():
-        def body(x):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = tf.py_function(lambda a: a * a, [x], tf.float32)
-                z = tf.py_function(lambda a: tf.reduce_sum(a**3), [tf.sin(y)], tf.float32)
-                loss = tf.ensure_shape(z, []) * tf.reduce_sum(x)
-            return loss, tape.gradient(loss, x) + x
-
-        return body, []
-
-    _as_the_loop(make, rows)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.py_function(lambda a: a * a, [x], tf.float32)
+        z = tf.py_function(lambda a: tf.reduce_sum(a**3), [tf.sin(y)], tf.float32)
+        loss = tf.ensure_shape(z, []) * tf.reduce_sum(x)
+    return loss, tape.gradient(loss, x) + x
