@@ -126,6 +126,7 @@ def split(call: Call, *_: Value) -> Any:
 def _packed(call: Call, sizes: Sequence[Size], **inputs: Any) -> list[Value]:
     """The results of the op on packed forms of rows of these sizes."""
     made = call.rebuild(**inputs)
+    made = made if isinstance(made, list) else [made]  # one result is no list
     return [Ragged.packed(t, sizes, o) for t, o in zip(made, call.op.outputs)]
 
 
