@@ -465,10 +465,11 @@ def from_packed(
 
 
 def all_from_packed(
-    call: Call, tensors: Iterable[tf.Tensor], sizes: Sequence[Size], first: int = 0
+    call: Call, tensors: tf.Tensor | Iterable[tf.Tensor], sizes: Sequence[Size], first: int = 0
 ) -> list[Value]:
-    """Ragged results of the same sizes, from output number ``first`` on."""
-    return [from_packed(call, t, sizes, first + k) for k, t in enumerate(tensors)]
+    """Ragged results of the same sizes, from output number ``first`` on; one tensor is one."""
+    several = [tensors] if isinstance(tensors, tf.Tensor) else tensors
+    return [from_packed(call, t, sizes, first + k) for k, t in enumerate(several)]
 
 
 def constant_axes(call: Call, name: str, rank: int) -> list[int]:

@@ -230,7 +230,7 @@ def of_texts(call: Call, x: Value, *others: Any) -> Any:
     if not isinstance(x, Ragged) or any(v.is_stacked for v in shared) or not uses_packed(call):
         raise CannotVectorize("what is beside the texts differs between iterations")
     made = call.rebuild(**{next(iter(call.inputs)): x.tensor})
-    return all_from_packed(call, made if isinstance(made, list) else [made], x.sizes)
+    return all_from_packed(call, made, x.sizes)
 
 
 @ragged_rule("EnsureShape")
