@@ -90,3 +90,21 @@ def test_indices_that_int32_does_not_hold(strategy):
     np.testing.assert_allclose(mapped(one, x, k, while_strategy="compact"), expected)
     with pytest.raises(tf.errors.InvalidArgumentError):
         mapped(one, x, k + tf.constant([0, 1 << 32], tf.int64), while_strategy="compact")
+
+
+@pytest.mark.parametrize("place", ["branch", "loop"])
+def test_a_gather_does_not_count_from_the_end(place):
+    """In rows that are active, as without a branch or a loop; in others it is not made."""
+
+    def gathered(x, k):
+        if place == "branch":
+            return tf.cond(k < 9, lambda: tf.gather(x, k), lambda: x[0])
+        return tf.while_loop(
+            lambda t, _: t < tf.abs(k) % 3, lambda t, s: (t + 1, s + tf.gather(x, k)), (0, x[0])
+        )[1]
+
+    fine, negative = tf.constant([1, 2, 9, 3, 0, 9]), tf.constant([1, 2, 9, -1, 0, 9])
+    wanted = [gathered(x, k) for x, k in zip(X, fine, strict=True)]
+    np.testing.assert_allclose(strict_map(lambda e: gathered(*e), (X, fine)), wanted)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not in"):
+        strict_map(lambda e: gathered(*e), (X, negative))

@@ -65,9 +65,10 @@ def fuse(call: Call) -> Value | None:
     index = _gather_index(op, inputs) if wanted is None else _index_value(wanted, call)
     if index is None or index.inner_shape != () or not index.is_tensor:
         return None
-    read = _read(x, x.source, index, emit)
-    if read is None:
+    if x.source.rows is None and (index.is_stacked or x.source.steps is None):
         return None
+    at = as_int32(index.tensor, emit) if wanted is None else _wrapped(x.source, index, emit)
+    read = _read(x, x.source, index, at, emit)
     if wanted is not None:
         read = wanted.cut(read, emit)
     return Value.stacked(read).with_inner_shape(dims(op.outputs[0]))
@@ -124,17 +125,14 @@ def _of_parts(op: tf.Operation, parts: tuple[tf.Tensor, ...], emit: Emitter) -> 
     return Value.stacked(read.cut(parts[read.index], emit)).with_inner_shape(dims(op.outputs[0]))
 
 
-def _read(x: Value, source: RowSource, index: Value, emit: Emitter) -> tf.Tensor | None:
+def _read(x: Value, source: RowSource, index: Value, at: tf.Tensor, emit: Emitter) -> tf.Tensor:
     rows = source.rows
     if index.is_stacked or source.steps is None:
-        if rows is None:
-            return None
-        at = _wrapped(source, index, emit)
+        assert rows is not None
         ids = rows.get()
         if not index.is_stacked:
             at = emit("BroadcastTo", at, emit.shape_of(ids))
         return _gathered(source, emit("Pack", [ids, at], axis=1), emit)
-    at = _wrapped(source, index, emit)
     element = emit(
         "TensorListGetItem",
         source.steps.get(),
