@@ -259,7 +259,7 @@ def assert_close(found, expected, rtol=1e-9, atol=1e-12):
         np.testing.assert_allclose(f, e, rtol=rtol, atol=atol)
 
 
-def row_of(x, i):
+def row_at(x, i):
     """A row of a tensor, dense, ragged or sparse."""
     if not isinstance(x, tf.SparseTensor):
         return x[i]
@@ -284,7 +284,7 @@ def pairwise(check, found, expected, *args, **options):
 def rows_of(body, *args, eager=False):
     """The results of ``body`` for each row of ``args``; shapes may differ."""
     one = body if eager else tf.function(body, reduce_retracing=True)
-    return [one(*(row_of(a, i) for a in args)) for i in range(int(tf.shape(args[0])[0]))]
+    return [one(*(row_at(a, i) for a in args)) for i in range(int(tf.shape(args[0])[0]))]
 
 
 def assert_rows(found, rows, rtol=1e-5, atol=1e-6):

@@ -29,6 +29,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests.sample import Sample, case, stacked
+from tf_pfor import _tf
 from tf_pfor.api import inputs as inputs_module
 from tf_pfor.api.bodies import convert_body
 from tf_pfor.api.inputs import Element
@@ -83,8 +84,16 @@ class Run:
             leaves = convert_body(
                 traced, [Element(x) for x in rows], n, self.settings, self.recorder
             )
-        self.emitted = [o.type for o in graph.get_operations()[before:]]
+        self.emitted = [_emitted_type(o) for o in graph.get_operations()[before:]]
         return [x for x in leaves if isinstance(x, tf.Tensor)]
+
+
+def _emitted_type(op: tf.Operation) -> str:
+    """The type of an op; a call of a function without a loop is another one than that of a loop."""
+    if op.type != "PartitionedCall":
+        return op.type
+    inner = {_emitted_type(o) for g in _tf.functions_of(op) for o in g.get_operations()}
+    return op.type if inner & {*LOOP_OPS} else "a call"
 
 
 def _folded_value(element: Element, loop: Any, axes: int) -> Value:

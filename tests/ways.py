@@ -28,7 +28,7 @@ from tests.comparisons import (
     gradient_of,
     mapped,
     of_unknown_n,
-    row_of,
+    row_at,
     rows_of,
     strict,
     strict_map,
@@ -299,7 +299,7 @@ def assert_same_rows(found: Any, rows: list[Any], rtol: float = 1e-5, atol: floa
         assert int(tf.shape(column)[0]) == len(rows)
     for i, row in enumerate(rows):
         for column, want in zip(columns, tf.nest.flatten(row), strict=True):
-            assert_same(row_of(column, i), want, rtol, atol)
+            assert_same(row_at(column, i), want, rtol, atol)
 
 
 def assert_same(got: Any, want: Any, rtol: float, atol: float) -> None:

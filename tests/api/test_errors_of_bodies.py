@@ -52,7 +52,9 @@ def test_an_error_when_it_runs_names_the_users_line(where, way):
         y = tf.exp(x)
         return tf.gather(y, tf.cast(x[0] * 0, tf.int32) + 7)  # the line
 
-    run = lambda x: way(body, x)
+    def run(x):
+        return way(body, x)
+
     signature = [tf.TensorSpec([None, 2])] if where == "unknown n" else None
     fn = run if where == "eager" else tf.function(run, input_signature=signature)
     with pytest.raises(tf.errors.InvalidArgumentError, match="7 is not in") as caught:

@@ -14,7 +14,8 @@ ONE = tf.Variable(1)
 
 def known_to_be_square(x, k):
     """The size of the row cuts the other axis, which has room for it."""
-    square = x[:k][:, :k]
+    cut = x[:k]
+    square = cut[:, : tf.shape(cut)[0]]
     return square @ square
 
 

@@ -4,9 +4,15 @@ import tensorflow as tf
 
 W = tf.Variable([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
 NUMBER = 3
-# [k, 3] -> [k, 2].
-linear = lambda x: tf.nn.relu(x @ W)
-product = lambda x, y: tf.reduce_sum(x * y)
+
+
+def linear(x):
+    """[k, 3] -> [k, 2]."""
+    return tf.nn.relu(x @ W)
+
+
+def product(x, y):
+    return tf.reduce_sum(x * y)
 
 
 def grows(x):
@@ -17,10 +23,17 @@ def grows(x):
     return total
 
 
-square = lambda i: i * i
-# Python code: a loop on purpose.
-looped = lambda x: tf.py_function(lambda y: y + 1.0, [x], tf.float32)
-incomplete_beta = lambda x: tf.math.betainc(tf.abs(x) + 1.0, 2.0, 0.4)
+def square(i):
+    return i * i
+
+
+def looped(x):
+    """Python code: a loop on purpose."""
+    return tf.py_function(lambda y: y + 1.0, [x], tf.float32)
+
+
+def incomplete_beta(x):
+    return tf.math.betainc(tf.abs(x) + 1.0, 2.0, 0.4)
 
 
 def broken(x):

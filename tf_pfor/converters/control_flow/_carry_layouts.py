@@ -49,7 +49,7 @@ def planned(call: Call, args: Sequence[Value]) -> Plan:
     ready, aside = set_aside(call, ready, *graphs, passed, bound if most is None else most)
     plan = Plan(call, cond, body, ready, passed, aside, bound)
     plan.carries = _live(plan, popped)
-    live = {c.index for c in plan.carries}
+    live = {c.index for c in plan.carries} | plan.passed
     body.unread = frozenset(range(len(body.graph.outputs))) - live
     keep_shapes(plan.carries, given, body, plan.as_seen, call.loop.static_length)
     if body.may_differ:

@@ -201,7 +201,7 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
         raise CannotVectorize("the size of an axis is not known before running")
     if isinstance(input, Ragged):
         x = masked(input.in_rows, input.sizes, lowest(input.dtype))
-        room: Any = tf.shape(x)[-1]
+        room: object = tf.shape(x)[-1]
     else:
         x, room = call.stacked(input), np.asarray(size, np.int32)
     if isinstance(k, RowSize) and k.size is size:
