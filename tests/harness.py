@@ -89,7 +89,7 @@ class Run:
 
 
 def _emitted_type(op: tf.Operation) -> str:
-    """The type of an op; a call of a function without a loop is another one than that of a loop."""
+    """The type of an op; a call of a function without loops has a name of its own."""
     if op.type != "PartitionedCall":
         return op.type
     inner = {_emitted_type(o) for g in _tf.functions_of(op) for o in g.get_operations()}
