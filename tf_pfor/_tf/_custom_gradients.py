@@ -127,8 +127,6 @@ def attached(
 
         return list(run(*given))
     results = make(*given)
-    if _SAVING.get():
-        return [_without_gradient(t) if has_gradient(t) else t for t in results]
     count, tensors = len(results), [*results, *given]
     name = f"CustomGradient-{_tf.ops.uid()}"
 
@@ -144,6 +142,8 @@ def attached(
         "_gradient_op_type": _tf.attr_value("string", name),
     }
     made = list(_graphs.add_op(graph, "IdentityN", tensors, protos, None).outputs)
+    if (inside := _SAVED.get()) is not None:
+        inside.append(made[0].op)
     _tf.record.record_operation("IdentityN", made, tensors, functools.partial(back, None))
     for source, tensor in zip(tensors, made):
         if source.dtype in (tf.resource, tf.variant):
@@ -151,8 +151,10 @@ def attached(
     return made[:count]
 
 
-_SAVING: contextvars.ContextVar[bool] = contextvars.ContextVar("saving", default=False)
-"""Whether a gradient function is traced for a SavedModel."""
+_SAVED: contextvars.ContextVar[list[tf.Operation] | None] = contextvars.ContextVar(
+    "saved", default=None
+)
+"""The ops with a gradient of their own in a gradient function that is traced for a SavedModel."""
 
 
 def _register(name: str, back: Callable[..., Any], owner: tf.Graph) -> None:
@@ -178,15 +180,27 @@ def _register(name: str, back: Callable[..., Any], owner: tf.Graph) -> None:
         if found is None:
             raise LookupError(f"'{name}' is a gradient of a function that was deleted.")
         functions, _ = getattr(found, _KEPT)
-        is_saved = _SAVING.set(op is None)  # only a SavedModel asks without an op
-        try:
+        if op is not None:
             return list(functions[name](op, *upstream))
+        token = _SAVED.set([])  # only a SavedModel asks without an op
+        try:
+            made = list(functions[name](None, *upstream))
+            return [_once(t) for t in made] if _forgotten(_SAVED.get()) else made
         finally:
-            _SAVING.reset(is_saved)
+            _SAVED.reset(token)
 
 
-def _without_gradient(tensor: tf.Tensor) -> tf.Tensor:
-    """The tensor, whose gradient is an error: a SavedModel keeps no gradients of gradients."""
+def _forgotten(ops: Sequence[tf.Operation] | None) -> bool:
+    """Whether there are ops with gradients; they lose them, since a SavedModel keeps none."""
+    for op in ops or ():
+        op._clear_attr("_gradient_op_type")
+    return bool(ops)
+
+
+def _once(tensor: tf.Tensor | None) -> tf.Tensor | None:
+    """A first derivative, whose own derivative is an error."""
+    if tensor is None or not has_gradient(tensor):
+        return tensor
     return tf.raw_ops.PreventGradient(
         input=tensor,
         message="A SavedModel of tf_pfor has first derivatives only. Take the second derivative in "

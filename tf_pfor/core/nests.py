@@ -260,8 +260,11 @@ def spread(prefix: Nest, tree: Nest, name: str) -> list[int | None]:
     elif isinstance(prefix, dict) and isinstance(tree, dict) and set(prefix) == set(tree):
         keys = sorted(tree)
         return [a for k in keys for a in spread(prefix[k], tree[k], f"{name}[{k!r}]")]
+    of_arguments = name.startswith("in_axes") and (
+        " The outer tuple has one entry for each argument: ({'a': 0, 'b': None},) for one argument "
+        "that is a dict."
+    )
     raise ArgumentError(
         f"{name} is {shown(prefix)}. Expected: an int, None or a prefix of the nest "
-        f"{shown(tf.nest.map_structure(lambda x: '*', tree))}. The outer tuple of in_axes has one "
-        "entry for each argument: ({'a': 0, 'b': None},) for one argument that is a dict."
+        f"{shown(tf.nest.map_structure(lambda x: '*', tree))}.{of_arguments or ''}"
     )
