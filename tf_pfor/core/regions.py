@@ -83,7 +83,10 @@ class Region:
         new = [t.op for op in ops for t in op.inputs if _is_new_list(t)]
         small = {op: None for op in new if inside.isdisjoint(t.op for t in op.inputs)}
         memo: dict[Any, list[tf.Operation]] = {}
-        known = [o for op in (*small, *ops) for t in op.inputs for o in _of_constants(t, memo)]
+        is_deep = _tf.in_xla_context(tf.compat.v1.get_default_graph())
+        read = [t for op in (*small, *ops) for t in op.inputs]
+        read = [t for t in read if is_deep or t.op.type == "Const"]
+        known = [o for t in read for o in _of_constants(t, memo)]
         small = {op: None for op in (*known, *small) if op not in ops}
         ops = [*small, *ops]
         inside = set(ops)
