@@ -373,3 +373,12 @@ test_table_of_unknown_sizes = table_of(
     # Whether sizes in front agree is not known.
     looped={"unknown sizes": ("columns", "joined", "stacked", "two cuts")},
 )  # fmt: skip
+
+# Rows of one length, cut from longer ones: the matrix has the length, and it is known before running.
+test_table_of_lengths_that_are_known = table_of(
+    {
+        "by a matrix": lambda x, k: tf.matmul(x[:, :k], W[:2]),
+        "turned": lambda x, k: tf.matmul(W[:2], x[:, :k], transpose_a=True, transpose_b=True),
+    },
+    X, tf.fill([len(X)], 2), ways=["eager, few rows", "function, few rows", "around"],
+)  # fmt: skip

@@ -259,11 +259,8 @@ def of_room(x: tf.Tensor, axis: int, room: tf.Tensor) -> tf.Tensor:
     wide = with_room(x, axis, room)
     is_axis = np.eye(x.shape.rank, dtype=np.int32)[axis]
     made = tf.slice(wide, np.zeros_like(is_axis), is_axis * (room + 1) - 1)  # -1: all of an axis
-    made.set_shape(
-        [room if k == axis else s for k, s in enumerate(x.shape)]
-        if isinstance(room, int)
-        else wide.shape
-    )
+    known = room if isinstance(room, int) else None
+    made.set_shape([known if k == axis else s for k, s in enumerate(x.shape)])
     return made
 
 
