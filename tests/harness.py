@@ -3,8 +3,10 @@
 A ``Sample`` is an op with inputs. For every non-empty subset of the inputs that may vary, the
 checks compare the vectorized op with a plain Python loop over the rows:
 
-* ``check_values``: values, dtypes, static shapes, for n in {0, 1, 3} and unknown n. The fallback is
-  off, no loop is hidden in the result, and the number of emitted ops has a bound.
+* ``check_values``: values, dtypes, static shapes, for n = 3; where all these inputs vary, also for n
+  in {0, 1} and unknown n. The fallback is off, no loop is hidden in the result, and the number of
+  emitted ops has a bound.
+* ``check_sizes``: the same for n in {0, 1} and unknown n, whichever inputs vary;
 * ``check_gradients``: first gradients with respect to every float input that varies, and with
   respect to one that does not;
 * ``check_xla``: values under ``jit_compile``, where the op itself compiles;
@@ -260,7 +262,16 @@ def check_values(s: Sample) -> None:
         emitted = [t for t in run.emitted if t != "Const"]
         assert len(emitted) <= s.max_ops, f"{what}: {len(emitted)} ops: {emitted}"
         _check_static(s, run.subset, one.static, what)
-    runs = [Run(s, subset, "loop") for subset in s.subsets()]
+    _check_sizes(s, s.subsets()[-1:])
+
+
+def check_sizes(s: Sample) -> None:
+    """The same for one row, no rows, and an unknown number of rows."""
+    _check_sizes(s, s.subsets())
+
+
+def _check_sizes(s: Sample, subsets: list[tuple[int, ...]]) -> None:
+    runs = [Run(s, subset, "loop") for subset in subsets]
     for n in (1, 0):
         _check_rows(compiled(runs, n), runs, n, unknown=False)
     if s.unknown:

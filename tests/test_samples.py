@@ -108,6 +108,11 @@ def test_values(sample):
     harness.check_values(sample)
 
 
+@_each([s for s in ALL if len(s.subsets()) > 1])
+def test_sizes(sample):
+    harness.check_sizes(sample)
+
+
 @_each([s for s in ALL if s.grad])
 def test_gradients(sample):
     harness.check_gradients(sample)
