@@ -3,7 +3,7 @@
 A ``Sample`` is an op with inputs. For every non-empty subset of the inputs that may vary, the
 checks compare the vectorized op with a plain Python loop over the rows:
 
-* ``check_values``: values, dtypes, static shapes, for n = 3; where all these inputs vary, also for n
+* ``check_values``: values, dtypes, static shapes, for n = 3; where all inputs vary, also for n
   in {0, 1} and unknown n. The fallback is off, no loop is hidden in the result, and the number of
   emitted ops has a bound.
 * ``check_sizes``: the same for n in {0, 1} and unknown n, whichever inputs vary;

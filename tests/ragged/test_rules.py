@@ -374,7 +374,7 @@ test_table_of_unknown_sizes = table_of(
     looped={"unknown sizes": ("columns", "joined", "stacked", "two cuts")},
 )  # fmt: skip
 
-# Rows of one length, cut from longer ones: the matrix has the length, and it is known before running.
+# Rows of one length, cut from longer ones: the matrix has that length, which is known.
 test_table_of_lengths_that_are_known = table_of(
     {
         "by a matrix": lambda x, k: tf.matmul(x[:, :k], W[:2]),
