@@ -54,11 +54,7 @@ class Element:
 
 def _unknown_zero() -> tf.Tensor:
     """The int32 number 0, which neither static shapes nor TensorFlow's constant folding know."""
-    shape, dtype = tf.constant([], tf.int32), tf.float32
-    nothing = tf.raw_ops.EmptyTensorList(
-        element_shape=shape, max_num_elements=-1, element_dtype=dtype
-    )
-    return tf.raw_ops.TensorListLength(input_handle=nothing)
+    return tf.raw_ops.PlaceholderWithDefault(input=tf.constant(0), shape=[])
 
 
 def with_unknown_number(elements: Sequence[Element]) -> tuple[list[Element], tf.Tensor]:

@@ -446,9 +446,9 @@ def _unconverted(kind: str, dtype: tf.DType | None) -> Any:
             "that calls it can run in a mapped function only."
         )
         with tf.control_dependencies([tf.debugging.Assert(tf.constant(False), [message])]):
-            if not inputs:
-                return tf.constant(0)
-            return tf.raw_ops.PlaceholderWithDefault(input=inputs[0], shape=None)  # of any shape
+            # Of any shape, and of no value that is known before running.
+            given, shape = (inputs[0], None) if inputs else (tf.constant(0), [])
+            return tf.raw_ops.PlaceholderWithDefault(input=given, shape=shape)
 
     with tf.init_scope():
         specs = [] if dtype is None else [tf.TensorSpec(None, dtype)]  # pyright: ignore[reportArgumentType]
