@@ -221,6 +221,51 @@ def test_numbers_where_some_examples_are_active():
     _close(_strict(fn, chunk_size=2)(X), expected)
 
 
+SQUARE = tf.reshape(tf.range(9.0), [3, 3])
+BY_NUMBER = {
+    "an index": lambda r, i: r[i],
+    "an index of others": lambda r, i: SQUARE[i, 0] + r,
+    "the next, in int64": lambda r, i: r[tf.cast((i + 1) % 3, tf.int64)],
+    "an index from the end": lambda r, i: r[-1 - i],
+    "an end": lambda r, i: r[: i + 1],
+    "a begin": lambda r, i: r[i:],
+    "a sum of the rows before": lambda r, i: tf.reduce_sum(SQUARE[: i + 1, 0]) * r,
+    "a slice": lambda r, i: tf.slice(r, [i], [1]),
+    "a size": lambda r, i: tf.fill([i], r[0]),
+    "a range": lambda r, i: tf.cast(tf.range(i), tf.float32) * r[0],
+    "a padding": lambda r, i: tf.pad(r, [[0, i]]),
+    "a number of copies": lambda r, i: tf.tile(r[:1], [i + 1]),
+    "a shape": lambda r, i: tf.reshape(r[:i], [i, 1]),
+    "a place in texts": lambda r, i: tf.strings.split("1 2 3")[i] + tf.strings.as_string(r),
+}
+WHERE = {
+    "eager": lambda fn: _strict(fn),
+    "blocks": lambda fn: _strict(fn, chunk_size=2),
+    "unknown n": lambda fn: tf.function(
+        _strict(fn), autograph=False, input_signature=[tf.TensorSpec([None, 3])]),
+    "named": lambda fn: _strict(lambda r: _strict(
+        lambda _: fn(r, "outer"), axis_name="inner", out_axes=None)(SQUARE), axis_name="outer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("use", BY_NUMBER)
+def test_the_number_of_an_example(use, where):
+    """It differs per example, also where a number that is known would shape the result."""
+    one = BY_NUMBER[use]
+    found = WHERE[where](lambda r, name=None: one(r, axis_index(name)))(SQUARE)
+    for k, row in enumerate(found):
+        expected = one(SQUARE[k], tf.constant(k))
+        assert row.shape == expected.shape
+        np.testing.assert_array_equal(row, expected)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_gradients_by_the_number_of_an_example(jit):
+    slope = tf_pfor.grad(lambda r: tf.reduce_sum(r[axis_index()] ** 2))
+    _close(_strict(slope, jit_compile=jit)(SQUARE), np.diag([0.0, 8.0, 16.0]))
+
+
 @pytest.mark.parametrize("options", [{}, {"jit_compile": True}])
 def test_some_examples_only_is_refused(options):
     x = tf.constant([1.0, 2.0, 3.0])

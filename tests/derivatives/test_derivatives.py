@@ -179,6 +179,14 @@ def test_functional_in_a_function_and_in_a_map():
     close(lap(x), np.stack([functional.laplacian(_mlp)(row) for row in x]))
 
 
+@pytest.mark.parametrize("form", [functional.hessian, functional.laplacian])
+def test_second_derivatives_of_no_rows(form):
+    """TensorFlow's constant folding divides by the number of rows, if it knows it."""
+    products = lambda v: tf.reduce_sum(tf.sin(v) * v**2)
+    for f in (products, lambda v: tf.reduce_sum(v**2) ** 3):
+        assert tf_pfor.vmap(form(f))(tf.zeros([0, 3])).shape[0] == 0
+
+
 # -- per example -----------------------------------------------------------------------------------
 
 
