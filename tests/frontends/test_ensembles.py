@@ -101,6 +101,22 @@ def test_gradients_of_all_models():
             close(a[i], b, rtol=1e-4, atol=1e-4)
 
 
+def test_values_of_the_trainable_variables_alone():
+    """Statistics and seeds come from the model, which keeps all its values."""
+    model = dense(0)
+    model.layers[1].moving_mean.assign(np.linspace(-1.0, 1.0, 5))
+    weights = [w + 0.5 for w in model.trainable_variables]
+    run = lambda w, x: tf.reduce_sum(functional_call(model, w, x[None], training=False) ** 2)
+    found = tf_pfor.vmap(tf_pfor.grad(run), in_axes=(None, 0))(weights, X)
+    for variable, w in zip(model.trainable_variables, weights):
+        variable.assign(w)
+    for i, x in enumerate(X):
+        with tf.GradientTape() as tape:
+            y = tf.reduce_sum(model(x[None], training=False) ** 2)
+        for a, b in zip(found, tape.gradient(y, model.trainable_variables), strict=True):
+            close(a[i], b, rtol=1e-4, atol=1e-4)
+
+
 def test_a_nest_and_a_subclass():
     models = [gate() for _ in range(K)]
     x = {"a": X, "b": 2 * X}
@@ -116,7 +132,7 @@ def test_wrong_values():
     with pytest.raises(ArgumentError, match="members of a stack are mapped"):
         functional_call(model, variables, X)
     with pytest.raises(ArgumentError, match="a pair of lists"):
-        functional_call(model, model.trainable_variables, X)
+        functional_call(model, model.trainable_variables[:1], X)
     with pytest.raises(ArgumentError, match="was not built"):
         functional_call(keras.layers.Dense(2), ([], []), X)
     with pytest.raises(ArgumentTypeError, match="a Keras model or layer"):

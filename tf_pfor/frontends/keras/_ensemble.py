@@ -90,7 +90,8 @@ def functional_call(
 
     Args:
       model: a Keras model or layer that was built.
-      variables: ``Variables``, or a pair of lists like it: a value for each variable.
+      variables: ``Variables``, or a pair of lists like it: a value for each variable. Or a list for
+        the trainable variables; the others have the values of the model then.
       *inputs: the arguments of ``model.call``.
       updates: whether the ``Variables`` after the call are returned, too. What a call changes
         (statistics, random seeds) is dropped otherwise.
@@ -133,14 +134,17 @@ def _matched(model: Any, variables: Nest) -> list[list[tf.Tensor]]:
       ArgumentError: if there are too few or many, or one has another shape.
     """
     own = [model.trainable_variables, model.non_trainable_variables]
-    is_pair = isinstance(variables, (list, tuple)) and len(variables) == 2
-    if not is_pair or [*map(len, variables)] != [*map(len, own)]:
+    groups = [*variables] if isinstance(variables, (list, tuple)) else []
+    if not any(isinstance(x, (list, tuple)) for x in groups):
+        groups = [groups, own[1]]  # as in torch.func, the others stay
+    if [len(x) if isinstance(x, (list, tuple)) else -1 for x in groups] != [*map(len, own)]:
         raise ArgumentError(
-            f"variables must be a pair of lists, for the {len(own[0])} trainable and the "
-            f"{len(own[1])} other variables of {model.name!r}, as stack returns it."
+            f"variables must be a list for the {len(own[0])} trainable variables of "
+            f"{model.name!r}, or a pair of lists, for these and the {len(own[1])} others, as "
+            "stack returns it."
         )
     made: list[list[tf.Tensor]] = []
-    for known, given in zip(own, variables):
+    for known, given in zip(own, groups):
         made.append([tf.convert_to_tensor(x) for x in given])
         for v, x in zip(known, made[-1]):
             if not x.shape.is_compatible_with(v.shape) or x.dtype.name != v.dtype:
