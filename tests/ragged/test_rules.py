@@ -368,10 +368,14 @@ test_table_of_unknown_sizes = table_of(
         "padded by the row": lambda x, k: tf.pad(x[:k], [[0, 0], [k, 0]]),
         "repeated": lambda x, k: tf.tile(x[:k], tf.stack([k + 1, 1])),
         "taken": lambda x, k: tf.slice(x[:, :k], tf.stack([0, 0]), tf.stack([2, k // 2])),
+        "by one row": lambda x, k: x[:, :k] * x[:1, :k] - x[0, :k],
+        "by a column": lambda x, k: x[:, :k] < x[:, :1],
+        "masks": lambda x, k: tf.sequence_mask(tf.cast(x[:, 0] > 0, tf.int32) * k),
+        "elements repeated": lambda x, k: tf.repeat(x[0], tf.cast(x[0] > 0, tf.int32) * k),
     },
     tf.transpose(X, [0, 2, 1]), K, ways=["unknown sizes"], tolerance=(1e-4, 1e-5),
     # Whether sizes in front agree is not known.
-    looped={"unknown sizes": ("columns", "joined", "stacked", "two cuts")},
+    looped={"unknown sizes": ("joined", "stacked")},
 )  # fmt: skip
 
 # Rows of one length, cut from longer ones: the matrix has that length, which is known.

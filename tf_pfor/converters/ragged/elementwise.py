@@ -22,6 +22,7 @@ from tf_pfor.converters.ragged._forms import (
     repeated,
     row_ids,
     size_at,
+    size_when_run,
     takes_packed,
     unified,
     uses_packed,
@@ -32,6 +33,7 @@ from tf_pfor.core.facts import AT_ZERO, CHEAP, NOWHERE, SOMEWHERE, facts_of
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
+from tf_pfor.layouts.row_sizes import dim
 
 
 @family_rule("elementwise")
@@ -43,11 +45,8 @@ def elementwise(call: Call, *inputs: Value) -> Any:
     rank = max(map(rank_of, inputs))
     inputs = tuple(unified(call, inputs, rank))
     leading = max(rank - rank_of(v) + v.n_leading for v in inputs if isinstance(v, Ragged))
-    sizes = [
-        broadcast_size([size_at(v, i - rank + rank_of(v)) for v in inputs], i)
-        for i in range(leading)
-    ]
-    if any(s is None for s in sizes) or not any(isinstance(s, RowSizes) for s in sizes):
+    sizes = [_common_size(inputs, i, rank) for i in range(leading)]
+    if not any(isinstance(s, RowSizes) for s in sizes):
         raise CannotVectorize("the sizes of an input are not known")
     while not isinstance(sizes[-1], RowSizes):
         sizes.pop()
@@ -57,7 +56,7 @@ def elementwise(call: Call, *inputs: Value) -> Any:
         (x,) = inputs  # no gradient comes back from what is zero, whatever is in the padding
         assert isinstance(x, Ragged)
         return from_padded(call, call.rebuild(**{names[0]: x.in_any_rows}), sizes)
-    if uses_packed(call):
+    if uses_packed(call) and all(s is not None for s in sizes):
         operands = [aligned(call, v, sizes, rank) for v in inputs]
         if all(t is not None for t in operands):
             return from_packed(call, call.rebuild(**dict(zip(names, operands))), sizes)
@@ -65,7 +64,21 @@ def elementwise(call: Call, *inputs: Value) -> Any:
     if facts.slope >= worst or facts.may_fail:  # else zero times infinite is a gradient
         inputs = tuple(repeated(v) for v in inputs)
     operands = [padded(call, v, rank) for v in inputs]
-    return from_padded(call, call.rebuild(**dict(zip(names, operands))), sizes)
+    made = call.rebuild(**dict(zip(names, operands)))
+    sizes = [dim(made, i + 1) if s is None else s for i, s in enumerate(sizes)]
+    return from_padded(call, made, sizes)
+
+
+def _common_size(values: Sequence[Value], axis: int, rank: int) -> Any:
+    """The size of an axis of the result; None if no row differs, and only the result tells it."""
+    places = [(v, axis - rank + rank_of(v)) for v in values]
+    sizes = [size_at(v, i) for v, i in places]
+    larger = [place for place, size in zip(places, sizes) if not is_one(size)]
+    if len(larger) == 1:
+        return size_when_run(*larger[0])
+    is_alike = not any(isinstance(size, RowSizes) for size in sizes)
+    is_known = all(isinstance(size, int) for size in sizes)
+    return None if is_alike and not is_known else broadcast_size(sizes, axis)
 
 
 @ragged_rule("Equal NotEqual")
