@@ -132,6 +132,34 @@ def test_second_derivatives_under_jit_compile(what, room):
     np.testing.assert_allclose(laplacian(X), trace(X), rtol=1e-7, atol=1e-9)
 
 
+def by_value(x):
+    n = tf.constant(0)
+    while tf.abs(x[0]) > 0.3 and n < 6:
+        x = tf.sin(x) * x[0]
+        n += 1
+    return x
+
+
+def by_number(x):
+    n, most = tf.constant(0), tf.cast(10.0 * tf.abs(x[1]), tf.int32)
+    while n < tf.minimum(most, 6):
+        x = tf.sin(x) * x[0]
+        n += 1
+    return x
+
+
+@grid(
+    f=[by_value, by_number],
+    form=[tf_pfor.jacrev, tf_pfor.jacfwd, lambda f: tf_pfor.jacrev(tf_pfor.jacrev(f))],
+)
+def test_a_bound_in_the_condition_under_jit_compile(f, form):
+    """The inner map reads, stacks and measures lists that have no room before the outer map."""
+    rows = tf.stack([X, 3.0 * X, 0.1 * X])
+    found = tf_pfor.vmap(form(f), jit_compile=True)(rows)
+    expected = tf.stack([form(f)(row) for row in rows])
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-9)
+
+
 @pytest.mark.parametrize("form", [tf_pfor.hessian_diag, tf_pfor.laplacian])
 def test_items_of_unknown_shape_under_jit_compile(form):
     def f(x):

@@ -67,6 +67,7 @@ def stitched(ids):
 
 
 # name -> (body, its rows)
+SET_OPERATIONS = [tf.sets.union, tf.sets.intersection, tf.sets.difference]
 BODIES = {
     "add": (lambda x: parts(tf.sparse.add(sparse(x), FIXED)), X),
     "add dense": (lambda x: tf.sparse.add(sparse(x), tf.ones([3, 4])), X),
@@ -107,6 +108,10 @@ BODIES = {
     "sets": (lambda ids: [*parts(tf.sets.intersection(ids[:, :2], ids[:, 2:])),
         *parts(tf.sets.union(ids[:, :2], ids[:, 2:])),
         *parts(tf.sets.difference(ids[:, :3], ids[:, 2:]))], IDS),
+    "sets, their sizes": (lambda ids: [
+        tf.sets.size(op(ids[:, :2], tf.roll(ids, 1, 0)[:, 2:])) for op in SET_OPERATIONS], IDS),
+    "sets of sets": (lambda ids: parts(tf.sets.difference(
+        tf.sets.union(ids[:, :2], ids[:, 2:]), ids[:, 1:2])), IDS),
     "sets, sparse": (lambda x: [*parts(tf.sets.union(numbers(x), numbers(x + 1.0))),
         *parts(tf.sets.difference(tf.ones([3, 2], tf.int64), numbers(x))),
         tf.sets.size(numbers(x))], X),
@@ -128,7 +133,7 @@ FLOATS = [
     "matmul of the row", "reordered", "segments", "slice", "softmax", "sum", "to dense",
     "transposed",
 ]  # fmt: skip
-NESTED = ["add", "filled", "matmul", "sets", "sum"]
+NESTED = ["add", "filled", "matmul", "sets", "sets, their sizes", "sum"]
 test_table_of_sparse_rows = table_of(
     BODIES,
     ways=["eager", "unknown n", "one row", "no rows", "around", "inside", "in a map", "dataset"],
@@ -169,12 +174,16 @@ def lists(x, lengths):
 
 
 FRAMES = tf.RaggedTensor.from_row_lengths(tf.random.stateless_normal([11, 4], [1, 2]), [6, 5])
+TEXTS = tf.constant([["a", "b"], ["c", "c"], ["", "x"], ["d", ""]])
 OTHERS = {
     # Texts whose lengths differ, also none at all: the kernel refuses that.
     "edit distance of texts": (texts_apart, (
         tf.constant(["kitten", "ab", "", "abc"]), tf.constant(["sitting", "ab", "xy", "bc"]))),
     "decoded": (first_path(tf.nn.ctc_greedy_decoder), FRAMES),
     "decoded with a beam": (first_path(tf.nn.ctc_beam_search_decoder), FRAMES),
+    "sizes of sets of texts": (
+        lambda a, b: [tf.sets.size(op(a[None], b[None])) for op in SET_OPERATIONS],
+        (TEXTS, tf.reverse(TEXTS, [0]))),
     "gradient of a table": (embedded_slope, tf.maximum(IDS, 1)),
     "cross": (lambda x, k: tf.ragged.cross([lists(x, k), lists(x + 1, k)]), (FEW, LENGTHS)),
     "cross_hashed": (lambda x, k: tf.ragged.cross_hashed([lists(x, k), x], 10), (FEW, LENGTHS)),
@@ -183,7 +192,8 @@ OTHERS = {
 }  # fmt: skip
 test_table_of_others = table_of(
     OTHERS, ways=["unknown n, few rows", "eager"],
-    only={"unknown n, few rows": ["edit distance of texts", "decoded", "decoded with a beam"]},
+    only={"unknown n, few rows": [
+        "edit distance of texts", "sizes of sets of texts", "decoded", "decoded with a beam"]},
     looped={"eager": ["gradient of a table", "cross", "cross_hashed", "safe_embedding"]},
     tolerance=(1e-5, 1e-7),
 )  # fmt: skip

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._loop_graphs import Reach, is_pushed, known_integer, pushes, source
-from tf_pfor.converters.analysis._variant_types import item_shape, uses
+from tf_pfor.converters.analysis._variant_types import item_shape
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import Refused
@@ -32,22 +32,8 @@ _NOT_FIXED = (
     "maximum_iterations. If it is a second gradient in the body: leave out jit_compile"
 )
 
-# Ops that do not tell how much room a list has.
-_NO_ROOM = frozenset(
-    [
-        "AddN",
-        "EmptyTensorList",
-        "Identity",
-        "PartitionedCall",
-        "Placeholder",
-        "StatefulPartitionedCall",
-        "StatelessWhile",
-        "TensorListPopBack",
-        "TensorListPushBack",
-        "While",
-        "ZerosLike",
-    ]
-)
+# The name that TensorFlow's gradients of loops give to the lists that they keep.
+_OF_GRADIENTS = "accumulator"
 
 
 def most_of_all_rows(call: Call, value: Value, room: tf.Tensor) -> tf.Tensor:
@@ -144,8 +130,7 @@ def with_room(
 ) -> list[Value]:
     """The inputs of a loop; empty lists that have no room with as much as trips push.
 
-    Only lists that are pushed and popped, as by TensorFlow's gradients of loops: nobody sees how
-    much room they have.
+    Only lists that TensorFlow's gradients of loops keep: nobody sees how much room they have.
 
     Args:
       call: the loop.
@@ -157,9 +142,9 @@ def with_room(
     for i, arg in enumerate(args):
         if most is None or not lacks_room(arg, graph, i):
             continue
-        if any(op.type not in _NO_ROOM for op, _ in uses(call, call.op.outputs[i])):
-            continue
         made = source(arg.tensor).op
+        if not made.name.rpartition("/")[2].startswith(_OF_GRADIENTS):
+            continue
         room = emit("Mul", emit.as_tensor(most), np.int32(pushes(graph, i)))
         dtype = tf.as_dtype(made.get_attr("element_dtype"))
         empty = emit("EmptyTensorList", made.inputs[0], room, element_dtype=dtype)

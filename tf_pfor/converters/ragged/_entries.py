@@ -28,6 +28,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, unfold
 from tf_pfor.core.values import Cell, Value
+from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, same_sizes
 from tf_pfor.layouts.ragged_rules import Rule, ragged_rule
 
@@ -196,8 +197,11 @@ def room_of(call: Call, shape: Value) -> tf.Tensor:
     if not shape.is_stacked:
         return with_n(call, shape)
     require_packed(call)
-    largest = tf.reduce_max(tf.pad(shape.tensor, [[0, 1], [0, 0]]), 0)
-    return tf.concat([[tf.cast(call.loop.length, largest.dtype)], largest], 0)
+    if isinstance(shape, RowShape):  # sizes that all rows share are known without rows too
+        sizes = [call.loop.length, *map(largest, shape.sizes)]
+        return tf.stack([tf.cast(size, shape.dtype) for size in sizes])
+    most = tf.reduce_max(tf.pad(shape.tensor, [[0, 1], [0, 0]]), 0)
+    return tf.concat([[tf.cast(call.loop.length, most.dtype)], most], 0)
 
 
 def room_for_all(call: Call, shape: Value, entries: Entries) -> tf.Tensor:

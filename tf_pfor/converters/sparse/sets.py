@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,29 +30,15 @@ from tf_pfor.converters.ragged._forms import (
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes
+from tf_pfor.core.shapes import inner_dims
+from tf_pfor.core.values import Cell, Value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, shape_value
 from tf_pfor.layouts.ragged_parts import packed_to
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 # ---------------------------------------------------------------------------
 # Sets along the last axis
 # ---------------------------------------------------------------------------
-
-
-def _sets(call: Call, indices: tf.Tensor, values: tf.Tensor, others: tf.Tensor) -> list[Value]:
-    """Results of a set operation; the last size is the size of the largest set in each row.
-
-    Args:
-      call: the call.
-      indices: the indices, with the row in front.
-      values: the elements of the sets.
-      others: the shape of the result without the last axis, n in front.
-    """
-    last = tf.cast(own_ends(call, indices[:, 0], indices[:, -1]), others.dtype)
-    wide = tf.repeat(others[None, 1:], tf.cast(others[0], tf.int32), 0)
-    own = tf.concat([wide, last[:, None]], 1)
-    return [*sparse_results(call, indices, values), Value.stacked(own)]
 
 
 class _Sets:
@@ -61,6 +48,7 @@ class _Sets:
       places: int64 [total, 1 + m], with the row in front.
       values: [total].
       shape: int64 [1 + m], with room for all.
+      groups: the sizes of a row's axes before the last, along which its sets stand.
     """
 
     def __init__(self, call: Call, *given: Value):
@@ -68,12 +56,13 @@ class _Sets:
             entries = Entries(call, *given[:2])
             self.shape = room_for_all(call, _same_groups(call, given[2]), entries)
             self.places, self.values = entries.places, entries.flat[1]
+            self.groups = _groups_in(given[2], width_of(given[0]))
             return
         require_packed(call)
         (value,) = given
         rank = rank_of(value)
         if not isinstance(value, Ragged):
-            wide = call.stacked(value)
+            wide, self.groups = call.stacked(value), inner_dims(call, value)[:-1]
             self.shape = tf.shape(wide, tf.int64)
             self.places = tf.where(tf.fill(tf.shape(wide), True))
             self.values = tf.reshape(wide, [-1])
@@ -82,6 +71,7 @@ class _Sets:
             raise CannotVectorize("how many sets there are differs between iterations")
         self.values = packed_to(value, rank)
         sizes = [size_at(value, k) for k in range(rank)]
+        self.groups = sizes[:-1]
         places = tf.range(tf.shape(self.values, tf.int64)[0])
         rows, columns = coordinates(sizes, places)
         self.places = tf.stack([tf.cast(rows, tf.int64), *columns], 1)
@@ -98,13 +88,13 @@ def _same_groups(call: Call, shape: Value) -> Value:
     return shape
 
 
-def _room_for_groups(call: Call, shape: Value, entries: Entries) -> tf.Tensor:
-    """[1 + m]: a shape with room for all, which has its groups also where there are no rows."""
-    room = room_for_all(call, _same_groups(call, shape), entries)
-    if not isinstance(shape, RowShape):
-        return room
-    groups = [tf.cast(call.emit.as_tensor(size), room.dtype) for size in shape.sizes[:-1]]
-    return tf.stack([room[0], *groups, room[-1]])
+def _groups_in(shape: Value, width: int) -> Sequence[Size]:
+    """The sizes but the last of a shape of ``width`` sizes, which passed ``_same_groups``."""
+    if isinstance(shape, RowShape):
+        return shape.sizes[:-1]
+    if shape.constant is not None:
+        return [int(size) for size in shape.constant[:-1]]
+    return [tf.cast(shape.tensor[k], tf.int32) for k in range(width - 1)]
 
 
 _OPERATIONS = "DenseToDenseSetOperation DenseToSparseSetOperation SparseToSparseSetOperation"
@@ -125,7 +115,12 @@ def of_sets(call: Call, *given: Value) -> Any:
         set_operation=call.attr("set_operation"),
         validate_indices=call.attr("validate_indices"),
     )
-    return _sets(call, made.result_indices, made.result_values, made.result_shape[:-1])
+    indices = made.result_indices
+    last = tf.cast(own_ends(call, indices[:, 0], indices[:, -1]), tf.int32)
+    pairs = zip(a.groups, b.groups)
+    sizes = [x if isinstance(x, int) else y for x, y in pairs]  # the kernel checks that x is y
+    shape = shape_value(call.emit, [*sizes, RowSizes(Cell(last))], call.output_dtype(2))
+    return [*sparse_results(call, indices, made.result_values), shape]
 
 
 @sparse_rule("SetSize", attrs=("validate_indices",), of_shapes=True)
@@ -134,9 +129,9 @@ def set_size(call: Call, set_indices: Value, set_values: Value, set_shape: Value
     entries = Entries(call, set_indices, set_values, may_be_equal=True)
     shape = room_for_all(call, _same_groups(call, set_shape), entries)
     made = call.rebuild(set_indices=entries.places, set_values=entries.flat[1], set_shape=shape)
-    known = call.maybe_constant("set_shape")  # the shape function of the op knows no rank
-    inner = [None] * (width_of(set_indices) - 1) if known is None else known[:-1].tolist()
-    made.set_shape([call.loop.static_length, *inner])
+    groups = _groups_in(set_shape, width_of(set_indices))
+    inner = [size if isinstance(size, int) else None for size in groups]
+    made.set_shape([call.loop.static_length, *inner])  # the op's shape function knows no rank
     return made
 
 
@@ -156,7 +151,10 @@ def edit_distance(
     found, right = (Entries(call, *pair, may_be_equal=True) for pair in pairs)
     both = (hypothesis_shape, found), (truth_shape, right)
     more = emit.constant(np.asarray([1, *[0] * rank], np.int64))  # it refuses to have no rows
-    sizes = [emit("AddV2", _room_for_groups(call, s, entries), more) for s, entries in both]
+    sizes = [
+        emit("AddV2", room_for_all(call, _same_groups(call, s), entries), more)
+        for s, entries in both
+    ]
     made = call.rebuild(
         hypothesis_indices=found.places,
         hypothesis_values=found.flat[1],
