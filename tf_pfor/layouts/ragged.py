@@ -316,6 +316,10 @@ def is_ragged(value: object) -> bool:
     return isinstance(value, Ragged)
 
 
+SAYS_SO = "where they are the same, tf.reshape(y, tf.shape(x)) says so"
+"""What the user can do about the sizes of two inputs."""
+
+
 def same_sizes(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """Whether sizes are known to be the same: equal ints, or the same objects."""
     return len(a) == len(b) and all(

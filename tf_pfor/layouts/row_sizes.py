@@ -185,7 +185,7 @@ def joint(sizes: Sequence[RowSizes]) -> RowSizes:
 
 
 def _broadcast(sizes: Sequence[tf.Tensor]) -> tf.Tensor:
-    """int32 [n]: the sizes, where these are of one element those of others."""
+    """int32 [n]: the sizes of rows; of rows of one element the sizes of others."""
 
     def make() -> tf.Tensor:
         found = sizes[0]

@@ -65,8 +65,8 @@ class Trial:
       kept: for ragged rows: for each ragged input, and each leading axis, whether both are known to
         have the same sizes.
       items: for a list of items whose shape differs between rows: the sizes of items. A size is an
-        int, or the size of an input as a pair (its number, the axis), or a set of such pairs for
-        what is broadcast together.
+        int, or the size of an input as a pair (its number, the axis). What is broadcast together
+        has a set of such pairs.
       are_shapes: whether the items are shapes of such rows.
       parts: for a list of optionals that hold such rows: their parts, with sizes like these.
     """
@@ -160,7 +160,10 @@ def as_left(
         i, axis = size
         known = sizes(i)[axis]
         if known is None:
-            raise CannotVectorize(DIFFER)
+            raise CannotVectorize(
+                f"{DIFFER}. A trip may change the sizes of a loop variable h, as in h + y. Where y "
+                "has the sizes of h, tf.reshape(y, tf.shape(h)) says so"
+            )
         return known
 
     if trial.keeps:

@@ -19,7 +19,7 @@ from tf_pfor.core.shapes import expand_to_rank
 from tf_pfor.core.values import Value
 from tf_pfor.layouts import quick
 from tf_pfor.layouts.packing import largest, masked
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, same_sizes
+from tf_pfor.layouts.ragged import SAYS_SO, Ragged, RowShape, RowSizes, Size, same_sizes
 from tf_pfor.layouts.ragged_parts import packed_to, row_counts
 from tf_pfor.layouts.row_sizes import dim, joint
 
@@ -71,7 +71,7 @@ def broadcast_size(sizes: Sequence[Any], axis: int) -> Any:
         elif not same_sizes([size], [found]):
             raise CannotVectorize(
                 f"the sizes of two inputs along axis {axis}, which differ between iterations, are "
-                "not known to be the same"
+                f"not known to be the same: {SAYS_SO}"
             )
     return found
 
@@ -185,7 +185,8 @@ def _check_of_sizes(
     """An op that fails if sizes do not fit."""
     if not uses_packed(call):
         raise CannotVectorize(
-            "two inputs differ in size, which cannot be checked under jit_compile"
+            "the sizes of two inputs may differ, which cannot be checked under jit_compile, or in "
+            f"another map: {SAYS_SO}"
         )
     each = tf.stack([s.tensor for s in sizes])
     fits = tf.equal(each, common.tensor)
