@@ -19,7 +19,7 @@ LENGTHS = tf.constant([3, 1, 2, 0, 2, 1])
 
 
 def of_labels(x, y, k, t, s):
-    """There are as many labels as logits, and neither is repeated."""
+    """Labels, of which there are as many as logits: neither is repeated."""
     labels, logits = tf.cast(y > 0.3, tf.int32), tf.stack([x * s, x], 1)
     return s - 0.1 * S(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
 
