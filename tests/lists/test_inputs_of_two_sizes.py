@@ -6,6 +6,7 @@ lists keep what is made of both. Rows of one element are repeated.
 
 import tensorflow as tf
 
+import tf_pfor
 from tests.lists.test_rows_kept_by_trips import S, trips, twice
 from tests.ways import errors_of, table_of
 
@@ -38,6 +39,30 @@ def of_slices(d, e, n):
     return trips(lambda x, y, n, t, s: s + S(tf.tanh(x * s) - y))(x, y, n)
 
 
+def shape_before(x, y, k):
+    """A shape that is read before the loop is one in trips of some rows."""
+    shape = tf.shape(x)
+    return trips(lambda x, y, k, t, s: s + S(tf.tanh(x * tf.fill(shape, s))))(x, y, k)
+
+
+@tf.autograph.experimental.do_not_convert
+def least_squares(t, y, n):
+    """A jacobian through steps of which each takes one, until each row is done."""
+    t, y = t[:n], y[:n]
+
+    def steps(y):
+        rest = lambda p: p[0] * tf.exp(-p[1] * t) - y  # noqa: E731
+
+        def step(i, p, is_done):
+            p -= 0.1 * tf.linalg.matvec(tf_pfor.jacrev(rest)(p), rest(p), transpose_a=True)
+            return i + 1, p, tf.norm(p) < 0.9
+
+        start = 0, tf.constant([1.0, 1.0]), False
+        return tf.while_loop(lambda i, p, d: (i < 4) & ~d, step, start)[1]
+
+    return tf_pfor.jacrev(steps)(y)
+
+
 BODIES = {
     "difference": trips(lambda x, y, k, t, s: s + S(tf.tanh(x * s) - y)),
     "as many trips": trips(lambda x, y, k, t, s: s + S(tf.sin(x * s) * y), 3),
@@ -55,16 +80,19 @@ BODIES = {
         trips(lambda x, y, k, t, s: s + S(tf.tanh(x * s) - y)), (X, NO_TRIP, COUNTS),
     ),
     "slices": (of_slices, (WIDE, OTHER, LENGTHS)),
+    "shape before": shape_before,
+    "jacobian": (least_squares, (OTHER, tf.sin(OTHER), LENGTHS)),
 }  # fmt: skip
 test_table_of_two_inputs = table_of(
     BODIES, X, Y, COUNTS,
-    ways=["inside, vmap", "inside, few rows", "inside, two maps", "inside, around"],
+    ways=["inside, vmap", "inside, few rows", "inside, two maps", "inside, around", "values"],
     only={
+        "values": ["difference", "jacobian"],
         "inside, few rows": ["difference", "in a branch"],
         "inside, two maps": ["slices"],
         "inside, around": ["labels"],
     },
-    tolerance=(1e-5, 1e-6), slopes=(1e-4, 1e-5),
+    but={"inside, vmap": ["jacobian"]}, tolerance=(1e-5, 1e-6), slopes=(1e-4, 1e-5),
 )  # fmt: skip
 
 test_sizes_that_do_not_fit_in_a_trip = errors_of(
