@@ -280,10 +280,10 @@ def _with_size(value: Ragged, axis: int, common: RowSizes, check: tf.Operation) 
 
     All of one object of sizes have the same room: a padded form gets just what they need.
     """
-    if value.sizes[axis] is common:
-        return value
     sizes = [*value.sizes[:axis], common, *value.sizes[axis + 1 :]]
     is_packed = value.is_packed or not value.is_padded
+    if is_packed and value.sizes[axis] is common:
+        return value
     with tf.control_dependencies([check]):
         x = tf.identity(value.tensor if is_packed else value.in_any_rows)
     if is_packed:
