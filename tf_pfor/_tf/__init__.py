@@ -241,6 +241,14 @@ def as_captured_by(tensor: tf.Tensor, graph: object) -> tf.Tensor:
     return tensor if seen is tensor else as_captured_by(seen, graph)
 
 
+def depth_of(tensor: tf.Tensor) -> int:
+    """The number of graphs that the graph of a tensor lies in; -1 for an eager one."""
+    graph, found = getattr(tensor, "graph", None) if tf.is_symbolic_tensor(tensor) else None, -1
+    while graph is not None:
+        graph, found = getattr(graph, "outer_graph", None), found + 1
+    return found
+
+
 def _is_in_gradient(graph: object) -> bool:
     """Whether ``graph`` is, or is in, the gradient of a branch or of a loop's body."""
     while graph is not None and not hasattr(graph, "_forward_graph"):

@@ -12,7 +12,7 @@ form is *padded*, [n, largest, ...], with zeros in the padding.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -316,6 +316,10 @@ def is_ragged(value: object) -> bool:
     return isinstance(value, Ragged)
 
 
+SAYS_SO = "where they are the same, tf.reshape(y, tf.shape(x)) says so"
+"""What the user can do about the sizes of two inputs."""
+
+
 def same_sizes(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """Whether sizes are known to be the same: equal ints, or the same objects."""
     return len(a) == len(b) and all(
@@ -329,17 +333,49 @@ def same_sizes(a: Sequence[Any], b: Sequence[Any]) -> bool:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class RowShape(Stacked):
+class _OfSizes(Stacked):
+    """A tensor that is known to be made of sizes, also where some rows or another graph read it."""
+
+    def mapped(self, change: Callable[[Any], Any]) -> Stacked:
+        """The same of other sizes."""
+        raise NotImplementedError
+
+    def select(self, loop: Rows, hold: Hold | None = None, gather: Gather | None = None) -> Value:
+        """Its rows of ``loop``, made of the sizes of these rows."""
+        made = loop.gathered(self, hold, gather)
+        found = self.mapped(lambda s: s.select(loop) if isinstance(s, RowSizes) else s)
+        source = made.source if isinstance(made, Stacked) else None
+        return dataclasses.replace(found, cell=made.cell, source=source)
+
+    def seen_from(self, graph: tf.Graph, home: tf.Graph | None = None) -> Value:
+        """Captured, with its sizes."""
+        see = capturing(graph, home)
+        found = self.mapped(
+            lambda s: s.seen_from(graph, see) if isinstance(s, RowSizes) else see(s)
+        )
+        return dataclasses.replace(found, cell=self.cell.seen_from(graph, see), source=None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class RowShape(_OfSizes):
     """A vector of the sizes of a row's axes: which of them are equal to others is known."""
 
     sizes: tuple[Size, ...] = dataclasses.field(kw_only=True)
 
+    def mapped(self, change: Callable[[Any], Any]) -> RowShape:
+        """The shape of rows of other sizes."""
+        return dataclasses.replace(self, sizes=tuple(map(change, self.sizes)))
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class RowSize(Stacked):
+class RowSize(_OfSizes):
     """The size of a row along one axis, a number."""
 
     size: RowSizes = dataclasses.field(kw_only=True)
+
+    def mapped(self, change: Callable[[Any], Any]) -> RowSize:
+        """Another size."""
+        return dataclasses.replace(self, size=change(self.size))
 
 
 def shape_value(emit: Emitter, sizes: Sequence[Size], dtype: tf.DType) -> Value:

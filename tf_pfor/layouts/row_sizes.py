@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.core.values import Cell, Rows
 from tf_pfor.layouts import cpu_kernels, quick
 from tf_pfor.layouts.quick import dim as dim
@@ -25,6 +26,7 @@ class RowSizes:
       rows: the row number of each entry of the packed form, where it is known.
       splits: int32 [n + 1], the begins of rows in the packed form, and the end, where known.
       whole: for selected rows the sizes that they were selected from.
+      parts: for what is broadcast together the sizes of each, of which these follow (``joint``).
 
     ``shared`` keeps tensors that are made of the sizes, once for all readers (``packing``).
     """
@@ -32,6 +34,8 @@ class RowSizes:
     __slots__ = (
         "__weakref__",
         "_all",
+        "_joint",
+        "_loop",
         "_made",
         "_rows",
         "_splits",
@@ -40,6 +44,7 @@ class RowSizes:
         "full",
         "is_number",
         "most",
+        "parts",
         "shared",
         "whole",
     )
@@ -54,6 +59,7 @@ class RowSizes:
         rows: tf.Tensor | None = None,
         splits: tf.Tensor | None = None,
         whole: RowSizes | None = None,
+        parts: Sequence[RowSizes] = (),
     ):
         self.cell = cell
         self.most = most
@@ -68,6 +74,11 @@ class RowSizes:
         )
         self.shared: dict[Any, Any] = {}
         self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._loop: Rows | None = None  # whose rows were selected
+        self._joint: dict[frozenset[RowSizes], RowSizes] = {}
+        self.parts = tuple(parts)
+        for part in self.parts:
+            part._joint[frozenset(self.parts)] = self
 
     @classmethod
     def of(cls, tensor: tf.Tensor, most: int | None = None, full: int | None = None) -> RowSizes:
@@ -134,20 +145,56 @@ class RowSizes:
             def make() -> tf.Tensor:
                 return emit("GatherV2", self.tensor, rows, emit.constant(0, tf.int32))
 
-            number = self.is_number
-            self._made[loop] = RowSizes(
-                Cell(None, make), self.most, self.full, is_number=number, whole=self
-            )
+            parts = [p.select(loop) for p in self.parts]
+            made = RowSizes(Cell(None, make), self.most, self.full, whole=self, parts=parts)
+            made.is_number, made._loop = self.is_number, loop
+            self._made[loop] = made
         return self._made[loop]
 
     def seen_from(self, graph: tf.Graph, see: Callable[..., Any]) -> RowSizes:
         """The same sizes for ops of another graph: the same object at each call."""
         if graph not in self._made:
-            cell = self.cell.seen_from(graph, see)
-            made = RowSizes(cell, self.most, self.full, is_number=self.is_number)
-            made._all = None if self._all is None else self._all.seen_from(graph, see)
+            parts = [p.seen_from(graph, see) for p in self.parts]
+            made = parts[0]._joint.get(frozenset(parts)) if parts else None
+            if made is None:
+                cell = self.cell.seen_from(graph, see)
+                made = RowSizes(cell, self.most, self.full, is_number=self.is_number, parts=parts)
+                made._all = None if self._all is None else self._all.seen_from(graph, see)
             self._made[graph] = made
         return self._made[graph]
+
+
+def joint(sizes: Sequence[RowSizes]) -> RowSizes:
+    """The sizes of what is broadcast together: the same object for the same sizes.
+
+    So it follows from sizes that no trip of a loop changes, and no trip changes it. Whether they
+    fit is for the reader to check. Where they do not, these are some numbers.
+    """
+    parts = [*dict.fromkeys(part for s in sizes for part in s.parts or [s])]
+    if len(parts) == 1:
+        return parts[0]
+    found = parts[0]._joint.get(frozenset(parts))
+    if found is not None:
+        return found
+    wholes, loop = [p.whole for p in parts if p.whole is not None], parts[0]._loop
+    if loop is not None and all(p._loop is loop for p in parts):
+        return joint(wholes).select(loop)
+    bounds = [p.most for p in parts]
+    most = None if None in bounds else max(b for b in bounds if b is not None)
+    return RowSizes(Cell(None, lambda: _broadcast([p.tensor for p in parts])), most, parts=parts)
+
+
+def _broadcast(sizes: Sequence[tf.Tensor]) -> tf.Tensor:
+    """int32 [n]: the sizes of rows; of rows of one element the sizes of others."""
+
+    def make() -> tf.Tensor:
+        found = sizes[0]
+        for other in sizes[1:]:
+            found = quick.where(quick.both("Equal", found, 1), other, found)
+        found.set_shape(sizes[0].shape)
+        return found
+
+    return beside(max(sizes, key=_tf.depth_of), make)
 
 
 Size = int | tf.Tensor | RowSizes

@@ -41,6 +41,7 @@ from tf_pfor.core.values import (
 )
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes, shape_value
 from tf_pfor.layouts.repeated import RepeatedList
+from tf_pfor.layouts.row_sizes import joint
 
 SOME_SIZES = (6, 7)
 """In place of sizes that are unknown, but the same in all rows."""
@@ -64,7 +65,8 @@ class Trial:
       kept: for ragged rows: for each ragged input, and each leading axis, whether both are known to
         have the same sizes.
       items: for a list of items whose shape differs between rows: the sizes of items. A size is an
-        int, or the size of an input as a pair (its number, the axis).
+        int, or the size of an input as a pair (its number, the axis). What is broadcast together
+        has a set of such pairs.
       are_shapes: whether the items are shapes of such rows.
       parts: for a list of optionals that hold such rows: their parts, with sizes like these.
     """
@@ -123,7 +125,9 @@ def _places(args: Sequence[Value]) -> Callable[[Any], Any]:
     places = {id(s): (i, k) for i, a in enumerate(args) for k, s in enumerate(sizes_in(a))}
 
     def place(size: object) -> Any:
-        found = size if isinstance(size, int) else places.get(id(size))
+        found: Any = size if isinstance(size, int) else places.get(id(size))
+        if found is None and isinstance(size, RowSizes) and size.parts:
+            return frozenset(map(place, size.parts))
         if found is None:
             raise CannotVectorize("the items of a list get other shapes from trip to trip")
         return found
@@ -148,13 +152,18 @@ def as_left(
       sizes: ``sizes(i)`` are the sizes of input i, None where trips change them.
     """
 
-    def before(size: int | tuple[int, int]) -> Any:
+    def before(size: int | tuple[int, int] | frozenset[tuple[int, int]]) -> Any:
         if isinstance(size, int):
             return size
+        if isinstance(size, frozenset):
+            return joint([*map(before, size)])
         i, axis = size
         known = sizes(i)[axis]
         if known is None:
-            raise CannotVectorize(DIFFER)
+            raise CannotVectorize(
+                f"{DIFFER}. A trip may change the sizes of a loop variable h, as in h + y. Where y "
+                "has the sizes of h, tf.reshape(y, tf.shape(h)) says so"
+            )
         return known
 
     if trial.keeps:
@@ -277,7 +286,9 @@ def _stand_in_sizes(given: Sequence[Any], length: int | None, emit: Emitter) -> 
             sizes.append(size)
             continue
         if id(size) not in known:
-            if isinstance(size, RowSizes):
+            if isinstance(size, RowSizes) and size.parts:
+                made = joint(_stand_in_sizes(size.parts, length, emit))
+            elif isinstance(size, RowSizes):
                 own = emit.stand_in(tf.int32, [length])
                 made = RowSizes.of(own, size.most, size.full)
             else:
@@ -290,8 +301,16 @@ def _stand_in_sizes(given: Sequence[Any], length: int | None, emit: Emitter) -> 
 def _pattern(args: Sequence[Value]) -> Any:
     """A pattern that tells which sizes of ragged arguments, and of lists' items, are the same."""
     every = [s for a in args for s in (*sizes_in(a), *_own_sizes(a))]
-    places = {id(s): i for i, s in reversed(list(enumerate(every)))}
-    return tuple(s if isinstance(s, int) else ("own", places[id(s)]) for s in every)
+    numbers: dict[int, int] = {}
+
+    def name(size: Any) -> Any:
+        if isinstance(size, RowSizes) and size.parts:
+            return frozenset(map(name, size.parts))
+        if isinstance(size, int):
+            return size
+        return "own", numbers.setdefault(id(size), len(numbers))
+
+    return tuple(map(name, every))
 
 
 def form_of(args: Sequence[Value]) -> tuple[Any, ...]:

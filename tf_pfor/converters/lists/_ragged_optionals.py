@@ -289,13 +289,16 @@ def leaving(parts: Parts, known: Iterable[RowSizes], *, by_row: bool) -> Parts:
       known: the sizes that the branch was given.
       by_row: whether rows choose the branch.
     """
-    given = {id(s): s for s in known}
+    given = set(known)
+
+    def is_known(size: RowSizes) -> bool:
+        return size in given or (bool(size.parts) and all(map(is_known, size.parts)))
 
     def outside(size: Size) -> Any:
         if not isinstance(size, RowSizes):
             return size
         whole = size.whole if by_row else size
-        return Stored(size) if whole is None or id(whole) not in given else whole
+        return whole if whole is not None and is_known(whole) else Stored(size)
 
     return tuple(p and p.mapped(outside) for p in parts)
 

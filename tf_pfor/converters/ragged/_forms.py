@@ -19,9 +19,9 @@ from tf_pfor.core.shapes import expand_to_rank
 from tf_pfor.core.values import Value
 from tf_pfor.layouts import quick
 from tf_pfor.layouts.packing import largest, masked
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, same_sizes
+from tf_pfor.layouts.ragged import SAYS_SO, Ragged, RowShape, RowSizes, Size, same_sizes
 from tf_pfor.layouts.ragged_parts import packed_to, row_counts
-from tf_pfor.layouts.row_sizes import dim
+from tf_pfor.layouts.row_sizes import dim, joint
 
 V = TypeVar("V", bound=Value)
 SET = "places that are set"
@@ -71,7 +71,7 @@ def broadcast_size(sizes: Sequence[Any], axis: int) -> Any:
         elif not same_sizes([size], [found]):
             raise CannotVectorize(
                 f"the sizes of two inputs along axis {axis}, which differ between iterations, are "
-                "not known to be the same"
+                f"not known to be the same: {SAYS_SO}"
             )
     return found
 
@@ -98,11 +98,11 @@ def unified(
         known = {id(s): s for s in sizes if isinstance(s, RowSizes)}
         if len(known) < 2:
             continue
-        common = _common(call, [*known.values()], axis, broadcasts=broadcasts)
+        common, check = _common(call, [*known.values()], axis, broadcasts=broadcasts)
         for i, (value, size) in enumerate(zip(found, sizes)):
             if isinstance(size, RowSizes):
                 assert isinstance(value, Ragged)
-                found[i] = _resized(call, value, axis - rank + rank_of(value), common)
+                found[i] = _resized(call, value, axis - rank + rank_of(value), common, check)
     return found
 
 
@@ -139,9 +139,9 @@ def agreed(call: Call, *places: tuple[V, int]) -> list[V]:
         if known:
             broadcast_size(sizes, places[0][1])
         return [v for v, _ in places]
-    common = _common(call, [*known.values()], places[0][1], broadcasts=False)
+    common, check = _common(call, [*known.values()], places[0][1], broadcasts=False)
     rows: list[tuple[Any, int]] = [*places]
-    found: list[Any] = [_with_size(value, axis, common) for value, axis in rows]
+    found: list[Any] = [_with_size(value, axis, common, check) for value, axis in rows]
     return found
 
 
@@ -151,10 +151,8 @@ def squared(call: Call, value: Ragged) -> Ragged:
     sizes = [size_at(value, axis) for axis in (rank - 2, rank - 1)]
     if sizes[0] is sizes[1] or not all(isinstance(s, RowSizes) for s in sizes):
         return value
-    common = _common(call, sizes, rank - 1, broadcasts=False)
-    for axis in (rank - 2, rank - 1):
-        value = _with_size(value, axis, common)
-    return value
+    common, check = _common(call, sizes, rank - 1, broadcasts=False)
+    return _with_size(value, rank - 1, common, check)
 
 
 def as_large(call: Call, value: Value, axis: int, size: RowSizes) -> tuple[Value, RowSizes]:
@@ -162,39 +160,39 @@ def as_large(call: Call, value: Value, axis: int, size: RowSizes) -> tuple[Value
     own = size_at(value, axis)
     assert isinstance(value, Ragged)
     assert isinstance(own, RowSizes)
-    common = _common(call, [own, size], axis, broadcasts=True)
-    return _resized(call, value, axis, common), common
+    common, check = _common(call, [own, size], axis, broadcasts=True)
+    return _resized(call, value, axis, common, check), common
 
 
-def _common(call: Call, sizes: Sequence[RowSizes], axis: int, *, broadcasts: bool) -> RowSizes:
-    """The sizes of what is broadcast together: the same for all that ask for them."""
-    graph = call.emit.graph
+def _common(
+    call: Call, sizes: Sequence[RowSizes], axis: int, *, broadcasts: bool
+) -> tuple[RowSizes, tf.Operation]:
+    """Sizes that stand for all of these, and a check of the rows at hand that they fit.
+
+    The sizes are known apart from the check. So they are the same in all trips of a loop, while
+    a row that makes no trip is not checked.
+    """
+    common, graph = joint(sizes) if broadcasts else sizes[0], call.emit.graph
     key = ("sizes that agree", graph, frozenset(sizes), broadcasts)
     if key not in call.memo:
-        call.memo[key] = _checked_sizes(call, sizes, axis, broadcasts=broadcasts)
-    return call.memo[key]
+        call.memo[key] = _check_of_sizes(call, sizes, common, axis, broadcasts=broadcasts)
+    return common, call.memo[key]
 
 
-def _checked_sizes(
-    call: Call, sizes: Sequence[RowSizes], axis: int, *, broadcasts: bool
-) -> RowSizes:
-    """Sizes after a check that they fit in each row."""
+def _check_of_sizes(
+    call: Call, sizes: Sequence[RowSizes], common: RowSizes, axis: int, *, broadcasts: bool
+) -> tf.Operation:
+    """An op that fails if sizes do not fit."""
     if not uses_packed(call):
         raise CannotVectorize(
-            "two inputs differ in size, which cannot be checked under jit_compile"
+            "the sizes of two inputs may differ, which cannot be checked under jit_compile, or in "
+            f"another map: {SAYS_SO}"
         )
-    bounds = [s.most for s in sizes]
-    most = None if None in bounds else max(b for b in bounds if b is not None)
-    total = sizes[0].tensor
-    for other in sizes[1:]:
-        total = tf.where(tf.equal(total, 1), other.tensor, total) if broadcasts else total
     each = tf.stack([s.tensor for s in sizes])
-    fits = tf.equal(each, total)
+    fits = tf.equal(each, common.tensor)
     fits = fits | tf.equal(each, 1) if broadcasts else fits
     text = f"the sizes of two inputs along axis {axis} differ in some iterations. They are"
-    total = after_check(call, fits, text, [each], total)
-    total.set_shape(sizes[0].tensor.shape)
-    return RowSizes.of(total, most)
+    return _check(call, fits, text, [each])
 
 
 def after_check(
@@ -209,11 +207,15 @@ def after_check(
       shown: numbers that the error shows, for each iteration.
       tensor: the tensor that must not be read if the check fails.
     """
+    with tf.control_dependencies([_check(call, is_right, text, shown)]):
+        return tf.identity(tensor)
+
+
+def _check(call: Call, is_right: tf.Tensor, text: str, shown: Sequence[Any]) -> tf.Operation:
+    """The op of such a check."""
     where = _tf.user_line(call.op) or "line unknown"
     message = f"{call.op_type} ({where}): {text}, for each iteration:"
-    check = quick.check(is_right, message, shown)
-    with tf.control_dependencies([check]):
-        return tf.identity(tensor)
+    return quick.check(is_right, message, shown)
 
 
 def sizes_from(call: Call, shape: RowShape) -> list[Any]:
@@ -273,14 +275,16 @@ def of_equal_room(rows: Sequence[tf.Tensor], sizes: Sequence[Any]) -> list[tf.Te
     return found
 
 
-def _with_size(value: Ragged, axis: int, common: RowSizes) -> Ragged:
+def _with_size(value: Ragged, axis: int, common: RowSizes, check: tf.Operation) -> Ragged:
     """``value`` with sizes along an axis that are its own, after the check that says so.
 
     All of one object of sizes have the same room: a padded form gets just what they need.
     """
     sizes = [*value.sizes[:axis], common, *value.sizes[axis + 1 :]]
     is_packed = value.is_packed or not value.is_padded
-    with tf.control_dependencies([common.tensor]):
+    if is_packed and value.sizes[axis] is common:
+        return value
+    with tf.control_dependencies([check]):
         x = tf.identity(value.tensor if is_packed else value.in_any_rows)
     if is_packed:
         return Ragged.packed(x, sizes, value.origin)
@@ -288,14 +292,19 @@ def _with_size(value: Ragged, axis: int, common: RowSizes) -> Ragged:
     return Ragged.from_padded(x, sizes, value.origin, is_clean=is_clean, is_tame=value.is_tame)
 
 
-def _resized(call: Call, value: Ragged, axis: int, common: RowSizes) -> Value:
-    """``value`` with these sizes along an axis; a row of one element repeats it."""
+def _resized(call: Call, value: Ragged, axis: int, common: RowSizes, check: tf.Operation) -> Value:
+    """``value`` with these sizes along an axis, after a check; a row of one element repeats it."""
     own = value.sizes[axis]
     assert isinstance(own, RowSizes)
-    x = value.in_rows
-    room = largest(common)
+    if own is common:
+        return value
+    x, key = value.in_rows, ("places after a check", common, check)
+    if key not in call.memo:
+        places = quick.expand(quick.numbers(largest(common)), 0)
+        with tf.control_dependencies([check]):
+            call.memo[key] = tf.identity(places)
     is_one_element = quick.expand(quick.both("Equal", own.tensor, 1), 1)
-    at = quick.where(is_one_element, 0, quick.expand(quick.numbers(room), 0))
+    at = quick.where(is_one_element, 0, call.memo[key])
     last = quick.both("Maximum", quick.subtract(dim(x, axis + 1), 1), 0)
     at = quick.both("Minimum", at, last)
     wide = quick.gather(x, at, axis + 1, batch_dims=1)
