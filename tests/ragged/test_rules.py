@@ -360,6 +360,8 @@ test_table_of_unknown_sizes = table_of(
         "columns": lambda x, k: x[:, :k] + tf.sin(x[:, :k]),
         "joined": lambda x, k: tf.concat([x[:, :k], x[:, :k] * 2.0], 0),
         "stacked": lambda x, k: tf.stack([x[:, :k], x[:, :k] * 2.0], 0),
+        "joined along what differs": lambda x, k: tf.concat([x[:, :k], x[:, 1 : k + 1]], 1),
+        "added": lambda x, k: tf.add_n([x[:, :k], x[:, :k] * 2.0]),
         "two cuts": lambda x, k: x[:2, :k] * x[1:3, :k],
         "product": lambda x, k: tf.matmul(x[:, :k], x[:, :k], transpose_b=True),
         "softmax": lambda x, k: tf.nn.softmax(x[:, :k]),
@@ -374,8 +376,6 @@ test_table_of_unknown_sizes = table_of(
         "elements repeated": lambda x, k: tf.repeat(x[0], tf.cast(x[0] > 0, tf.int32) * k),
     },
     tf.transpose(X, [0, 2, 1]), K, ways=["unknown sizes"], tolerance=(1e-4, 1e-5),
-    # Whether sizes in front agree is not known.
-    looped={"unknown sizes": ("joined", "stacked")},
 )  # fmt: skip
 
 # Rows of one length, cut from longer ones: the matrix has that length, which is known.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -23,6 +24,7 @@ from tf_pfor.converters.ragged._forms import (
     row_ids,
     row_starts,
     size_at,
+    size_when_run,
     unified,
     uses_packed,
     with_room,
@@ -220,13 +222,14 @@ def _is_of_rows(value: Value) -> bool:
 
 def _joined_padded(call: Call, values: list[Value], rank: int, at: int) -> Value:
     """In the padded form: each place of the result reads its part where that has it."""
-    sizes: list[Any] = [
-        broadcast_size([size_at(v, k) for v in values], k) if k != at else None for k in range(rank)
-    ]
-    rows = [padded(call, v if v.is_stacked else call.like(call.stacked(v)), rank) for v in values]
-    lengths = [size_at(v, at) for v in values]
-    if None in lengths or any(s is None for k, s in enumerate(sizes) if k != at):
-        raise CannotVectorize("the size of what is joined is not known")
+    values = [v if v.is_stacked else call.like(call.stacked(v)) for v in values]
+    sizes: list[Any] = [None] * rank
+    for k in range(rank):
+        if k != at:
+            values = agreed(call, *((v, k) for v in values))
+            sizes[k] = _equal_size(values, k)
+    rows = [padded(call, v, rank) for v in values]
+    lengths = [size_when_run(v, at) for v in values]
     rows = of_equal_room(rows, sizes)
     wide = tf.concat(rows, at + 1)
     if not any(isinstance(s, RowSizes) for s in lengths):
@@ -242,6 +245,15 @@ def _joined_padded(call: Call, values: list[Value], rank: int, at: int) -> Value
         begin, room = begin + own, room + dim(x, at + 1)
     made = tf.gather(wide, source, axis=at + 1, batch_dims=1)
     return from_padded(call, made, [*sizes[:at], total, *sizes[at + 1 :]])
+
+
+def _equal_size(values: Sequence[Value], axis: int) -> Any:
+    """The size of an axis that values share: the kernel checks sizes that no row changes."""
+    sizes = [size_at(v, axis) for v in values]
+    if any(isinstance(size, RowSizes) for size in sizes):
+        return broadcast_size(sizes, axis)
+    known = next((size for size in sizes if isinstance(size, int)), None)
+    return size_when_run(values[0], axis) if known is None else known
 
 
 def _as_rows(call: Call, value: Value) -> tuple[tf.Tensor, RowSizes]:

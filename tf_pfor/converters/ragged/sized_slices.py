@@ -10,7 +10,7 @@ from tf_pfor._tf._strided_slices import Item
 from tf_pfor.converters.arrays._indexing import Index, elements, form_of
 from tf_pfor.converters.ragged._forms import after_check, size_at, size_when_run, uses_packed
 from tf_pfor.converters.ragged._windows import Moved, number_of
-from tf_pfor.converters.ragged.slices import cut, of_items
+from tf_pfor.converters.ragged.slices import cut, of_items, without_known
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
@@ -33,9 +33,7 @@ def sliced_by_size(call: Call, input: Value, begin: Value, size: Value) -> Any:
         items.append(Item("all", axis) if is_all else Item("range", axis, first, end))
     if all(i.is_static for i in items):
         raise CannotVectorize("nothing differs between iterations")
-    lead = [slice(None)] if input.is_stacked else []
-    whole = input.tensor[tuple([*lead, *[i.python for i in items]])]
-    return cut(call, whole, items, is_stacked=input.is_stacked)
+    return cut(call, without_known(input, items), items, is_stacked=input.is_stacked)
 
 
 def _end(call: Call, first: int | Index, many: int | Index, room: Any) -> int | Index:

@@ -48,11 +48,16 @@ def sliced(call: Call, input: Value, begin: Value, end: Value, strides: Value) -
         raise CannotVectorize("an index differs between iterations, beside a range that does")
     if all(i.is_static for i in items):
         raise CannotVectorize("nothing differs between iterations")
-    python: list[Any] = [i.python for i in items]
-    lead = [slice(None)] if input.is_stacked else []
-    whole = input.tensor[tuple([*lead, *python])]
     left = [i for i in items if i.kind != "index"]
-    return cut(call, whole, left, is_stacked=input.is_stacked)
+    return cut(call, without_known(input, items), left, is_stacked=input.is_stacked)
+
+
+def without_known(x: Value, items: Sequence[Item]) -> tf.Tensor:
+    """A tensor from which all ranges and indices are cut that are the same in all rows."""
+    if all(item.kind == "all" or not item.is_static for item in items):
+        return x.tensor
+    lead = [slice(None)] if x.is_stacked else []
+    return x.tensor[tuple([*lead, *[item.python for item in items]])]
 
 
 def _row_sizes(begin: Value, end: Value) -> RowSizes:
@@ -68,8 +73,7 @@ def cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: bool
     sizes: list[Any] = []
     starts: list[Any] = []
     for axis, item in enumerate(items):
-        known = whole.shape[axis + lead]
-        room = tf.shape(whole)[axis + lead] if known is None else int(known)
+        room = dim(whole, axis + lead)
         if item.is_static:
             sizes.append(room)
             starts.append(None)
