@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.lists.test_rows_kept_by_trips import S, trips, twice
-from tests.ways import errors_of, table_of
+from tests.ways import errors_of, slopes_of, table_of
 
 X = tf.ragged.constant([[0.5, -0.4, 0.3], [0.7], [0.2, 0.6], [], [0.9, -0.1], [0.1, 0.3]])
 Y = tf.ragged.constant([[0.1, 0.8, -0.3], [0.6, 0.2, 0.4], [0.9], [], [0.3, 0.4], [0.2, -0.7]])
@@ -37,6 +37,13 @@ def product_before(x, y, k):
 def of_slices(d, e, n):
     x, y = d[:n], e[: tf.maximum(n, 0)]
     return trips(lambda x, y, n, t, s: s + S(tf.tanh(x * s) - y))(x, y, n)
+
+
+def sum_of_both(x, y, k):
+    """A row of one element may become larger in its first trip."""
+    for _ in tf.range(k):
+        x += tf.tanh(x) * y
+    return S(x)
 
 
 def shape_before(x, y, k):
@@ -81,6 +88,9 @@ BODIES = {
     ),
     "slices": (of_slices, (WIDE, OTHER, LENGTHS)),
     "shape before": shape_before,
+    "one shape said": (
+        lambda x, y, k: sum_of_both(x, tf.reshape(y, tf.shape(x)), k), (X, EQUAL, COUNTS),
+    ),
     "jacobian": (least_squares, (OTHER, tf.sin(OTHER), LENGTHS)),
 }  # fmt: skip
 test_table_of_two_inputs = table_of(
@@ -102,4 +112,11 @@ test_sizes_that_do_not_fit_in_a_trip = errors_of(
     },
     X, NO_TRIP, tf.ones_like(COUNTS),
     match="the sizes of two inputs along axis 0 differ in some iterations",
+)  # fmt: skip
+
+
+test_the_error_names_a_way_out = errors_of(
+    {"sum of both": slopes_of(sum_of_both, None)}, X, EQUAL, COUNTS, way="vmap",
+    match=r"Where y has the sizes of h, tf.reshape\(y, tf.shape\(h\)\) says so",
+    error=tf_pfor.NotVectorizableError,
 )  # fmt: skip

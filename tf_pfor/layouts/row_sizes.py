@@ -85,6 +85,26 @@ class RowSizes:
         """From a tensor int32 [n]."""
         return cls(Cell(tensor), most, full)
 
+    @classmethod
+    def joint(cls, sizes: Sequence[RowSizes]) -> RowSizes:
+        """The sizes of what is broadcast together: the same object for the same sizes.
+
+        So no trip of a loop changes what follows from sizes that no trip changes. Whether they
+        fit is for the reader to check. Where they do not, these are some numbers.
+        """
+        parts = [*dict.fromkeys(part for s in sizes for part in s.parts or [s])]
+        if len(parts) == 1:
+            return parts[0]
+        found = parts[0]._joint.get(frozenset(parts))
+        if found is not None:
+            return found
+        wholes, loop = [p.whole for p in parts if p.whole is not None], parts[0]._loop
+        if loop is not None and all(p._loop is loop for p in parts):
+            return cls.joint(wholes).select(loop)
+        bounds = [p.most for p in parts]
+        most = None if None in bounds else max(b for b in bounds if b is not None)
+        return cls(Cell(None, lambda: _broadcast([p.tensor for p in parts])), most, parts=parts)
+
     @property
     def of_all_rows(self) -> RowSizes:
         """The sizes before any selection, of all rows; these sizes if nothing was selected."""
@@ -162,26 +182,6 @@ class RowSizes:
                 made._all = None if self._all is None else self._all.seen_from(graph, see)
             self._made[graph] = made
         return self._made[graph]
-
-
-def joint(sizes: Sequence[RowSizes]) -> RowSizes:
-    """The sizes of what is broadcast together: the same object for the same sizes.
-
-    So it follows from sizes that no trip of a loop changes, and no trip changes it. Whether they
-    fit is for the reader to check. Where they do not, these are some numbers.
-    """
-    parts = [*dict.fromkeys(part for s in sizes for part in s.parts or [s])]
-    if len(parts) == 1:
-        return parts[0]
-    found = parts[0]._joint.get(frozenset(parts))
-    if found is not None:
-        return found
-    wholes, loop = [p.whole for p in parts if p.whole is not None], parts[0]._loop
-    if loop is not None and all(p._loop is loop for p in parts):
-        return joint(wholes).select(loop)
-    bounds = [p.most for p in parts]
-    most = None if None in bounds else max(b for b in bounds if b is not None)
-    return RowSizes(Cell(None, lambda: _broadcast([p.tensor for p in parts])), most, parts=parts)
 
 
 def _broadcast(sizes: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -41,7 +41,6 @@ from tf_pfor.core.values import (
 )
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes, shape_value
 from tf_pfor.layouts.repeated import RepeatedList
-from tf_pfor.layouts.row_sizes import joint
 
 SOME_SIZES = (6, 7)
 """In place of sizes that are unknown, but the same in all rows."""
@@ -156,7 +155,7 @@ def as_left(
         if isinstance(size, int):
             return size
         if isinstance(size, frozenset):
-            return joint([*map(before, size)])
+            return RowSizes.joint([*map(before, size)])
         i, axis = size
         known = sizes(i)[axis]
         if known is None:
@@ -287,7 +286,7 @@ def _stand_in_sizes(given: Sequence[Any], length: int | None, emit: Emitter) -> 
             continue
         if id(size) not in known:
             if isinstance(size, RowSizes) and size.parts:
-                made = joint(_stand_in_sizes(size.parts, length, emit))
+                made = RowSizes.joint(_stand_in_sizes(size.parts, length, emit))
             elif isinstance(size, RowSizes):
                 own = emit.stand_in(tf.int32, [length])
                 made = RowSizes.of(own, size.most, size.full)

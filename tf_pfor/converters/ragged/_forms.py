@@ -21,7 +21,7 @@ from tf_pfor.layouts import quick
 from tf_pfor.layouts.packing import largest, masked
 from tf_pfor.layouts.ragged import SAYS_SO, Ragged, RowShape, RowSizes, Size, same_sizes
 from tf_pfor.layouts.ragged_parts import packed_to, row_counts
-from tf_pfor.layouts.row_sizes import dim, joint
+from tf_pfor.layouts.row_sizes import dim
 
 V = TypeVar("V", bound=Value)
 SET = "places that are set"
@@ -172,7 +172,7 @@ def _common(
     The sizes are known apart from the check. So they are the same in all trips of a loop, while
     a row that makes no trip is not checked.
     """
-    common, graph = joint(sizes) if broadcasts else sizes[0], call.emit.graph
+    common, graph = RowSizes.joint(sizes) if broadcasts else sizes[0], call.emit.graph
     key = ("sizes that agree", graph, frozenset(sizes), broadcasts)
     if key not in call.memo:
         call.memo[key] = _check_of_sizes(call, sizes, common, axis, broadcasts=broadcasts)
