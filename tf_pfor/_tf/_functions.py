@@ -107,18 +107,16 @@ def user_frame_of(error: Exception) -> UserFrame | None:
     """The innermost call of user code that an error comes from; None if it is not known."""
     metadata = getattr(error, "ag_error_metadata", None)
     if metadata is not None:  # the innermost is the first
-        frames = metadata.translated_stack
-        known = [UserFrame(f.function_name or "", _line(f), f.is_converted) for f in frames]
+        known = [
+            UserFrame(f.function_name or "", f"{f.filename}:{f.lineno}", f.is_converted)
+            for f in metadata.translated_stack
+        ]
     else:
         known = []
-        for frame in reversed(traceback.extract_tb(error.__traceback__)):
-            line = _stacks.written_at(made := _line(frame))
-            known.append(UserFrame(frame.name if line == made else "", line, line != made))
+        for f in reversed(traceback.extract_tb(error.__traceback__)):
+            line = _stacks.written_at(made := f"{f.filename}:{f.lineno}")
+            known.append(UserFrame(f.name if line == made else "", line, line != made))
     return next((f for f in known if not _tf.is_library(f.line.rpartition(":")[0])), None)
-
-
-def _line(frame: Any) -> str:
-    return f"{frame.filename}:{frame.lineno}"
 
 
 _OF_SLICES = frozenset(
