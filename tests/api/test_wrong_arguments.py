@@ -226,7 +226,74 @@ def test_a_tensor_as_a_bool_without_autograph():
     def body(x):
         return x if x[0] > 0 else -x
 
-    texts = ("Python bool", "tf.where or tf.cond")
+    texts = ("Python bool in a conditional expression", "Or use tf.where or tf.cond")
+    check(CALLS["eager"], lambda: tf_pfor.vectorized_map(body, X), NO_TYPE, *texts)
+
+
+def goes_over(x):
+    for v in x:
+        x = x * v
+    return x
+
+
+def counts(x):
+    for _ in range(tf.size(x) + tf.cast(x[0], tf.int32)):
+        x = x * 2.0
+    return x
+
+
+def repeats(x):
+    while tf.abs(x[0]) > 3.0 and (x[0] > -1.0):
+        x = x / 2.0
+    return x
+
+
+def chooses(x):
+    if x[0] > 3.0:
+        x = x / 2.0
+    return x
+
+
+def takes(x):
+    return max(x[0], x[1])
+
+
+STATEMENTS = {
+    goes_over: "iterates over a tensor in a for statement",
+    counts: "iterates over a tensor in a for statement",
+    repeats: "as a Python bool in a while statement",
+    chooses: "as a Python bool in an if statement",
+}  # fmt: skip
+CALLERS = {
+    "custom gradient": lambda f: tf.custom_gradient(lambda x: (f(x), lambda d: d)),
+    "lambda of two": lambda f: [lambda x: f(x), lambda x: f(x) + 1.0][1],
+    "a function around": lambda f: around(tf.custom_gradient(lambda x: (f(x), lambda d: d))),
+}
+
+
+def around(g):
+    def body(x):
+        return g(x) * 2.0
+
+    return body
+
+
+@grid(f=list(STATEMENTS), caller=list(CALLERS))
+def test_a_statement_that_autograph_does_not_convert(f, caller):
+    """The message names the function and the line of the statement; the advice helps."""
+    line = f.__code__.co_firstlineno + 1
+    place = f"that AutoGraph did not convert: the function {f.__name__} ({__file__}:{line})"
+    texts = (STATEMENTS[f], place, f"Decorate {f.__name__} with @tf.function")
+    check(CALLS["eager"], lambda: tf_pfor.vectorized_map(CALLERS[caller](f), X), NO_TYPE, *texts)
+    found = tf_pfor.vectorized_map(CALLERS[caller](tf.function(f)), X)
+    assert found.shape == X.shape
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+def test_a_bool_outside_of_statements(caller):
+    line = takes.__code__.co_firstlineno + 1
+    texts = ("does not convert the code: the function takes", f":{line})", "tf.maximum for max()")
+    body = CALLERS[caller](takes)
     check(CALLS["eager"], lambda: tf_pfor.vectorized_map(body, X), NO_TYPE, *texts)
 
 

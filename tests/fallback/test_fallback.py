@@ -122,6 +122,22 @@ def test_one_warning_for_each_op_type():
     assert all("no converter is registered" in t for t in texts)
 
 
+def test_a_reader_that_takes_no_rows_of_different_shapes_is_named_first():
+    draw = lambda k: tf.random.stateless_categorical(tf.range(5.0)[:k][None], 5, [1, k])
+    counts = tf.constant([2, 5, 3])
+    text = (
+        r"^StatelessMultinomial \(.*test_fallback.py:\d+\) has no rule for rows of different "
+        r"shapes. So 1 op\(s\) of type StridedSlice \(.*test_fallback.py:\d+\), which it reads, "
+        "run in a sequential loop: the length of the slice may differ between iterations; its result"
+    )
+    tf_pfor.clear_cache()  # a trace warns once
+    with pytest.warns(tf_pfor.FallbackWarning, match=text):
+        found = tf_pfor.vectorized_map(draw, counts)
+    np.testing.assert_array_equal(found, [draw(k) for k in counts])
+    with pytest.raises(tf_pfor.NotVectorizableError, match="which reads it, has no rule for rows"):
+        strict_map(draw, counts)
+
+
 def test_no_warning_when_asked_not_to():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

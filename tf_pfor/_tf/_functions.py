@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import traceback
 import types
@@ -20,6 +21,7 @@ from tensorflow.python.ops import script_ops
 from tensorflow.python.util import tf_decorator as _tf_decorator
 
 from tf_pfor import _tf
+from tf_pfor._tf import _stacks
 
 PolymorphicFunction: Any = _polymorphic.Function  # the class of what tf.function returns
 
@@ -86,10 +88,35 @@ def never_converted(function: Callable[..., Any]) -> Any:
     return _ag_api.autograph_artifact(function)
 
 
-def user_line_of(error: Exception) -> str:
-    """``file:line`` of the innermost frame in user code that AutoGraph lists; "" if unknown."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class UserFrame:
+    """A call of user code.
+
+    Attributes:
+      name: the name of the function; "" if it is not known.
+      line: ``file:line``.
+      is_converted: whether AutoGraph has converted the function.
+    """
+
+    name: str
+    line: str
+    is_converted: bool
+
+
+def user_frame_of(error: Exception) -> UserFrame | None:
+    """The innermost call of user code that an error comes from; None if it is not known."""
     metadata = getattr(error, "ag_error_metadata", None)
-    return "" if metadata is None else _tf.innermost(metadata.translated_stack[::-1])
+    if metadata is not None:  # the innermost is the first
+        known = [
+            UserFrame(f.function_name or "", f"{f.filename}:{f.lineno}", f.is_converted)
+            for f in metadata.translated_stack
+        ]
+    else:
+        known = []
+        for f in reversed(traceback.extract_tb(error.__traceback__)):
+            line = _stacks.written_at(made := f"{f.filename}:{f.lineno}")
+            known.append(UserFrame(f.name if line == made else "", line, line != made))
+    return next((f for f in known if not _tf.is_library(f.line.rpartition(":")[0])), None)
 
 
 _OF_SLICES = frozenset(

@@ -21,6 +21,7 @@ class Recorder:
         self.entries: list[tuple[tf.Operation, Outcome, str]] = []
         self._notes: dict[tf.Operation, str] = {}
         self._on_purpose: set[tf.Operation] = set()
+        self._readers: dict[tf.Operation, tf.Operation] = {}  # which take no rows of their shapes
         self.emitted: dict[tf.Operation, int] = {}  # the number of ops for each
         self._told = weakref.WeakKeyDictionary[Any, int]()  # the ops counted, by graph
 
@@ -53,6 +54,7 @@ class Recorder:
         """Adds the records of another one."""
         self.entries += other.entries
         self._on_purpose |= other._on_purpose
+        self._readers |= other._readers
         for op, count in other.emitted.items():
             self.emitted[op] = self.emitted.get(op, 0) + count
 
@@ -64,14 +66,39 @@ class Recorder:
             if outcome is Outcome.REJECTED
         ]
 
-    def looped(self) -> dict[str, tuple[int, str, str]]:
-        """Count of the ops in the fallback loop, by op type; reason and line of the first."""
-        found: dict[str, tuple[int, str, str]] = {}
+    def blame(self, op: tf.Operation, reader: tf.Operation) -> str:
+        """The part of the reason why ``op`` loops: ``reader`` takes no rows of different shapes."""
+        self._readers[op] = reader
+        return f"; {_named(reader)}, which reads it, {_NO_RULE}"
+
+    def looped(self) -> list[str]:
+        """One line for each type of ops in the fallback loop: their count, reason and line.
+
+        The op that is the cause is the first that it names.
+        """
+        found: dict[str, list[tuple[tf.Operation, str]]] = {}
         for op, outcome, reason in self.entries:
             if outcome is Outcome.LOOPED and op not in self._on_purpose:
-                count, why, line = found.get(op.type, (0, reason, _tf.user_line(op)))
-                found[op.type] = (count + 1, why, line)
-        return found
+                found.setdefault(op.type, []).append((op, reason))
+        texts: list[str] = []
+        for op_type, ops in found.items():
+            (first, reason), cause = ops[0], ""
+            if (reader := self._readers.get(first)) is not None:
+                cause = f"{_named(reader)} {_NO_RULE}. So "
+                reason = reason.replace(self.blame(first, reader), "")
+            line = _tf.user_line(first)
+            where = f" ({line})" if line else ""
+            of_reader = ", which it reads," if cause else ""
+            kind = f"{len(ops)} op(s) of type {op_type}{where}{of_reader}"
+            texts.append(f"{cause}{kind} run in a sequential loop: {reason}.")
+        return texts
+
+
+_NO_RULE = "has no rule for rows of different shapes"
+
+
+def _named(op: tf.Operation) -> str:
+    return f"{op.type} ({_tf.user_line(op) or 'line unknown'})"
 
 
 _FALLBACK = (
@@ -105,11 +132,6 @@ def refusal(recorder: Recorder) -> NotVectorizableError:
 
 
 def warn_of_loops(recorder: Recorder) -> None:
-    """One warning for each op type that runs in a sequential loop, with a count and a reason."""
-    for op_type, (count, reason, line) in recorder.looped().items():
-        where = f" ({line})" if line else ""
-        warnings.warn(
-            f"{count} op(s) of type {op_type}{where} run in a sequential loop: {reason}.",
-            FallbackWarning,
-            stacklevel=_tf.user_stack_level(),
-        )
+    """One warning for each op type that runs in a sequential loop."""
+    for text in recorder.looped():
+        warnings.warn(text, FallbackWarning, stacklevel=_tf.user_stack_level())

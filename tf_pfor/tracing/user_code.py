@@ -15,6 +15,7 @@ from tf_pfor._tf import _functions, _stacks
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, PforError, UnsupportedStateError
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.registry import source_of
+from tf_pfor.tracing.statements import statement_at
 
 # By who calls: what the function must take, and what to do where it does not.
 _CALLERS = {
@@ -76,6 +77,21 @@ _NEED_VALUES = (
         "takes a tensor as a Python bool where AutoGraph does not convert the code",
         "Use tf.where or tf.cond, tf.maximum for max(), tf.debugging.Assert for assert, or an if "
         "statement in a function whose source can be read.",
+    ),
+)
+
+
+# By the same errors: what a statement does that AutoGraph did not convert, and what else would do.
+_IN_STATEMENTS = (
+    (
+        re.compile(r"Iterating over a symbolic|cannot be interpreted as an integer"),
+        "iterates over a tensor",
+        "",
+    ),
+    (
+        re.compile(r"Using a symbolic .*bool"),
+        "takes a tensor as a Python bool",
+        " Or use tf.where or tf.cond.",
     ),
 )
 
@@ -159,10 +175,9 @@ def _described(x: object) -> str:
 
 def _needs_value(function: Callable[..., Any], why: Exception) -> str:
     """The message if Python needs the value of a tensor that is traced; "" for other errors."""
-    text = str(why)
     for pattern, problem, advice in _NEED_VALUES:
-        if pattern.search(text):
-            return (
+        if pattern.search(str(why)):
+            return _not_converted(why) or (
                 f"The body {problem}: {_place(function, why)}. The body is traced before it runs, "
                 f"and its tensors have no values then. {advice}"
             )
@@ -183,7 +198,35 @@ def _place(function: Callable[..., Any], why: Exception) -> str:
     """The line of an error, or the function and its line where AutoGraph knows no line."""
     written = _stacks.written_at(source_of(function))
     name = f"the function {_name_of(function)}" + f" ({written})" * bool(_LINE.search(written))
-    return _functions.user_line_of(why) or name
+    frame = _functions.user_frame_of(why)
+    return name if frame is None else _named(frame)
+
+
+def _named(frame: _functions.UserFrame) -> str:
+    """A call of user code, in words; a comprehension has a line only."""
+    is_function = frame.name.isidentifier() or frame.name == "<lambda>"
+    return f"the function {frame.name} ({frame.line})" if is_function else frame.line
+
+
+def _not_converted(why: Exception) -> str:
+    """The message if AutoGraph did not convert a statement that needs a value; "" for others."""
+    frame = _functions.user_frame_of(why)
+    if frame is None or frame.is_converted:
+        return ""
+    for pattern, problem, instead in _IN_STATEMENTS:
+        if not pattern.search(str(why)):
+            continue
+        kind = statement_at(frame.line, iterates="iterates" in problem)
+        name = frame.name if frame.name.isidentifier() else "the function"
+        if kind:
+            return (
+                f"The body {problem} in {kind} that AutoGraph did not convert: {_named(frame)}. "
+                "AutoGraph leaves functions as they are that are called from tf.custom_gradient, "
+                "from one with do_not_convert, or from a lambda whose source it cannot tell from "
+                f"another in its line. Decorate {name} with @tf.function, or move the statement to "
+                f"a function that has it.{instead}"
+            )
+    return ""
 
 
 def _waits(function: Callable[..., Any], why: Exception) -> str:

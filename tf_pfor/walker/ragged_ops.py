@@ -130,8 +130,7 @@ def from_source(
     elif op.type in ("Fill", "Range") and _tf.in_xla_context(walker.emit.graph):
         reason += "; make it of one shape, and cut that: tf.eye(size)[:k, :k], tf.range(size)[:k]"
     for o in missing:
-        where = _tf.user_line(o) or "line unknown"
-        reason += f"; {o.type} ({where}), which reads it, has no rule for rows of different shapes"
+        reason += walker.recorder.blame(op, o)
     is_unknown = op.type == "StridedSlice" and not is_static(dims(op.outputs[0]))
     if is_unknown and _tf.in_xla_context(walker.emit.graph):
         raise rejected(op, walker, f"{reason}; {_UNDER_XLA}")
