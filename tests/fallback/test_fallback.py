@@ -128,7 +128,7 @@ def test_a_reader_that_takes_no_rows_of_different_shapes_is_named_first():
     text = (
         r"^StatelessMultinomial \(.*test_fallback.py:\d+\) has no rule for rows of different "
         r"shapes. So 1 op\(s\) of type StridedSlice \(.*test_fallback.py:\d+\), which it reads, "
-        "run in a sequential loop: the length of the slice may differ between iterations; its result"
+        "run in a sequential loop: the length of the slice may differ between iterations; its "
     )
     tf_pfor.clear_cache()  # a trace warns once
     with pytest.warns(tf_pfor.FallbackWarning, match=text):
