@@ -76,6 +76,15 @@ def broadcast_size(sizes: Sequence[Any], axis: int) -> Any:
     return found
 
 
+def equal_size(values: Sequence[Value], axis: int) -> Any:
+    """The size of an axis that values share: the kernel checks sizes that no row changes."""
+    sizes = [size_at(v, axis) for v in values]
+    if any(isinstance(size, RowSizes) for size in sizes):
+        return broadcast_size(sizes, axis)
+    known = next((size for size in sizes if isinstance(size, int)), None)
+    return size_when_run(values[0], axis) if known is None else known
+
+
 def unified(
     call: Call, values: Sequence[Value], rank: int, *, broadcasts: bool = True
 ) -> list[Value]:
@@ -90,9 +99,10 @@ def unified(
     found = list(values)
     for axis in range(rank):
         sizes = [size_at(v, axis - rank + rank_of(v)) for v in found]
-        if None in sizes and any(isinstance(s, RowSizes) for s in sizes) and uses_packed(call):
+        is_own = any(isinstance(s, RowSizes) for s in sizes)
+        if is_own and uses_packed(call):
             for i, value in enumerate(found):
-                if sizes[i] is None:
+                if not isinstance(sizes[i], (int, RowSizes)):
                     found[i] = _with_sizes(call, value, axis - rank + rank_of(value))
                     sizes[i] = size_at(found[i], axis - rank + rank_of(value))
         known = {id(s): s for s in sizes if isinstance(s, RowSizes)}
@@ -113,7 +123,8 @@ def _with_sizes(call: Call, value: Value, axis: int) -> Ragged:
     sizes += [dim(x, k + 1) for k in range(len(sizes), axis)]
     own = quick.op("Fill", quick.stack([dim(x, 0)]), dim(x, axis + 1))
     own.set_shape([x.shape[0]])
-    return Ragged.from_padded(x, [*sizes, RowSizes.of(own)], call.op.outputs[0])
+    sizes[axis : axis + 1] = [RowSizes.of(own)]
+    return Ragged.from_padded(x, sizes, call.op.outputs[0])
 
 
 def with_sizes(call: Call, *places: tuple[Value, int]) -> list[tuple[Value, int]]:

@@ -14,6 +14,7 @@ from tf_pfor.converters.ragged._forms import (
     aligned,
     all_from_packed,
     broadcast_size,
+    equal_size,
     from_packed,
     from_padded,
     is_one,
@@ -172,7 +173,7 @@ def _of_one_form(
         )
     values = unified(call, values, rank, broadcasts=False)
     leading = max(v.n_leading for v in values if isinstance(v, Ragged))
-    sizes = [broadcast_size([size_at(v, i) for v in values], i) for i in range(leading)]
+    sizes = [equal_size(values, i) for i in range(leading)]
     if uses_packed(call):
         tensors = [aligned(call, v, sizes, rank) for v in values]
         if all(t is not None for t in tensors):

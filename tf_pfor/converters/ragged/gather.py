@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,8 +12,8 @@ from tf_pfor.converters.ragged._forms import (
     SET,
     after_check,
     agreed,
-    broadcast_size,
     constant_axes,
+    equal_size,
     from_packed,
     from_padded,
     known_sizes,
@@ -227,7 +226,7 @@ def _joined_padded(call: Call, values: list[Value], rank: int, at: int) -> Value
     for k in range(rank):
         if k != at:
             values = agreed(call, *((v, k) for v in values))
-            sizes[k] = _equal_size(values, k)
+            sizes[k] = equal_size(values, k)
     rows = [padded(call, v, rank) for v in values]
     lengths = [size_when_run(v, at) for v in values]
     rows = of_equal_room(rows, sizes)
@@ -245,15 +244,6 @@ def _joined_padded(call: Call, values: list[Value], rank: int, at: int) -> Value
         begin, room = begin + own, room + dim(x, at + 1)
     made = tf.gather(wide, source, axis=at + 1, batch_dims=1)
     return from_padded(call, made, [*sizes[:at], total, *sizes[at + 1 :]])
-
-
-def _equal_size(values: Sequence[Value], axis: int) -> Any:
-    """The size of an axis that values share: the kernel checks sizes that no row changes."""
-    sizes = [size_at(v, axis) for v in values]
-    if any(isinstance(size, RowSizes) for size in sizes):
-        return broadcast_size(sizes, axis)
-    known = next((size for size in sizes if isinstance(size, int)), None)
-    return size_when_run(values[0], axis) if known is None else known
 
 
 def _as_rows(call: Call, value: Value) -> tuple[tf.Tensor, RowSizes]:
