@@ -21,10 +21,10 @@ TREES = [((1, 2), (3, (4, 5))), 7, (2, 2), ((((0, 1), 2), 3), 9), (1, 2), (5, (5
 class Model:
     """A recursion over binary trees whose leaves are numbers of words."""
 
-    def __init__(self, as_unit=lambda f: f):
+    def __init__(self, as_unit=lambda f: f, dtype=np.float32):
         rng = np.random.default_rng(3)
-        self.words = tf.Variable(rng.normal(size=(10, 4)).astype(np.float32))
-        self.weights = tf.Variable(rng.normal(size=(8, 4)).astype(np.float32))
+        self.words = tf.Variable(rng.normal(size=(10, 4)).astype(dtype))
+        self.weights = tf.Variable(rng.normal(size=(8, 4)).astype(dtype))
         self.variables = [self.words, self.weights]
         self.join = as_unit(self.joined)
 

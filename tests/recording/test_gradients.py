@@ -141,7 +141,7 @@ def test_zeros_that_tensorflow_keeps_are_not_recorded():
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_gradients_of_each_tree(unit):
-    model = Model(UNITS[unit])
+    model = Model(UNITS[unit], np.float64)  # float32 rounds otherwise on some processors
 
     def gradients(tree):
         with tf.GradientTape() as tape:
