@@ -281,5 +281,5 @@ def test_helpers_that_are_not_converted_stay_so():
         return if_positive(x)
 
     fast = tf_pfor.optimize(lambda xs: tf.map_fn(lambda x: plain(x), xs))
-    with pytest.raises(TypeError, match="if statement that AutoGraph did not convert: .*if_positive"):
+    with pytest.raises(TypeError, match="AutoGraph did not convert: .*if_positive"):
         fast(tf.constant(XS))
