@@ -266,7 +266,7 @@ def check_values(s: Sample) -> None:
 
 
 def check_sizes(s: Sample) -> None:
-    """The same for one row, no rows, and an unknown number of rows."""
+    """Values, dtypes and static shapes for one row, no rows, and an unknown number of rows."""
     _check_sizes(s, s.subsets())
 
 

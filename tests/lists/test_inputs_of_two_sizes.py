@@ -4,9 +4,11 @@ A trip checks that the sizes of its rows fit. They follow from sizes that no tri
 lists keep what is made of both. Rows of one element are repeated.
 """
 
+import numpy as np
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import mapped
 from tests.lists.test_rows_kept_by_trips import S, trips, twice
 from tests.ways import errors_of, slopes_of, table_of
 
@@ -104,6 +106,21 @@ test_table_of_two_inputs = table_of(
     },
     but={"inside, vmap": ["jacobian"]}, tolerance=(1e-5, 1e-6), slopes=(1e-4, 1e-5),
 )  # fmt: skip
+
+
+def test_slopes_of_a_short_loop():
+    """Each of two trips adds the product of both inputs, so the slope by one is twice the other."""
+
+    def slope(x, y):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.while_loop(lambda t, s: t < 2, lambda t, s: (t + 1, s + S(x * y)), (0, 0.0))
+        return tape.gradient(total[1], x)
+
+    found = mapped(slope, X, EQUAL)
+    np.testing.assert_array_equal(found.row_lengths(), EQUAL.row_lengths())
+    np.testing.assert_allclose(found.flat_values, 2.0 * EQUAL.flat_values, rtol=1e-6)
+
 
 test_sizes_that_do_not_fit_in_a_trip = errors_of(
     {

@@ -31,7 +31,7 @@ def statement_at(line: str, *, iterates: bool) -> str:
     file, _, number = line.rpartition(":")
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, SystemError):  # CPython 3.11, in two threads
         return ""
     found = [kind for kind, head in _heads(tree, iterates) if _is_head(head, int(number))]
     return found[-1] if found else ""
