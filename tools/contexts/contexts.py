@@ -26,6 +26,7 @@ PAIRS = tf.reshape(tf.concat([X, X[::-1] * 0.9], 0), [2, N, T, D])
 
 ALL = [x for x in X]
 CUT = [x[:k] for x, k in zip(X, LENGTHS)]
+NUMBERED = [x[: (i + 2) % T + 1] for i, x in enumerate(X)]
 
 Options = dict[str, Any]
 
@@ -64,6 +65,14 @@ def _map(body: Row, elems: Any, options: Options) -> Any:
 
 def _of_cut(body: Row, options: Options) -> Any:
     return _map(lambda e: body(e[0][: e[1]]), (X, LENGTHS), options)
+
+
+def _of_number(body: Row, options: Options) -> Any:
+    def row(_: Any) -> Any:
+        i = tf_pfor.axis_index()
+        return body(X[i][: (i + 2) % T + 1])
+
+    return tf_pfor.vmap(row, **options)(X)
 
 
 def _of_sparse(body: Row, options: Options) -> Any:
@@ -261,6 +270,7 @@ def contexts() -> dict[str, Context]:
         Context("dense rows", _of(X), ALL),
         Context("ragged rows", _of(_ragged(CUT)), CUT),
         Context("x[:k]", _of_cut, CUT),
+        Context("x[:k], by axis_index", _of_number, NUMBERED),
         Context("sparse rows", _of_sparse, CUT),
         Context("map in map", _in_dense, both, nests=2),
         Context("ragged inner axis", _in_ragged, ALL, nests=2),

@@ -22,6 +22,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100, help="how many programs")
     parser.add_argument("--depth", type=int, default=3, help="statements within each other")
     parser.add_argument("--maps", action="store_true", help="programs of maps in the map")
+    parser.add_argument("--numbered", action="store_true", help="counts are numbers of rows")
     parser.add_argument("--seconds", type=float, default=1e9, help="none begins after so many")
     args = parser.parse_args()
     signs: collections.Counter[str] = collections.Counter()
@@ -29,7 +30,7 @@ def main() -> None:
     for seed in range(args.seed, args.seed + args.count):
         if time.monotonic() - begun > args.seconds:
             break
-        sign, why = outcome(seed, args.depth, args.maps)
+        sign, why = outcome(seed, args.depth, args.maps, args.numbered)
         tf_pfor.clear_cache()
         gc.collect()  # graphs are cycles, of 60 MB a program
         signs[sign] += 1

@@ -41,33 +41,51 @@ def mode_of(seed: int) -> str:
     return random.Random(f"mode {seed}").choices([*MODES], _WEIGHTS)[0]
 
 
-def outcome(seed: int, depth: int = 3, maps: bool = False) -> tuple[str, str]:
+def outcome(
+    seed: int, depth: int = 3, maps: bool = False, numbered: bool = False
+) -> tuple[str, str]:
     """The outcome, with its reason: yes, loop, refused, WRONG, RAW; empty where one row fails.
 
-    Where TensorFlow has no derivatives of some order for one row, the order below counts.
+    Where TensorFlow has no derivatives of some order for one row, the order below counts. Where
+    ``numbered`` is given, the count of a row is its number, which a map asks ``axis_index`` for.
     """
     plain = program(seed, depth, maps)[1]
     mode, why = mode_of(seed), ""
     body = _with_slope(plain) if "inside" in mode else plain
+    counts = tf.range(N) if numbered else COUNTS
+    mapped = _by_number(body) if numbered else body
     for order in range(MODES[mode], -1, -1):
         try:
-            expected = _of_each_row(body, order)
+            expected = _of_each_row(body, order, counts)
         except Exception as error:
             why = _line(error)
             continue
-        sign, why, is_loop = _compared(body, order, expected)
-        if sign != "RAW" or _runs_as_a_function(body, order, is_loop):
+        sign, why, is_loop = _compared(mapped, order, expected)
+        if sign != "RAW" or _runs_as_a_function(body, order, is_loop, counts):
             return sign, why
     return "", why
 
 
-def _of_each_row(body: Callable[[Row], tf.Tensor], order: int) -> list[np.ndarray]:
+def _by_number(body: Callable[[Row], tf.Tensor]) -> Callable[[Row], tf.Tensor]:
+    """The body whose count is the number of the row."""
+    return lambda row: body({**row, "k": tf_pfor.axis_index("rows")})
+
+
+def _of_each_row(
+    body: Callable[[Row], tf.Tensor], order: int, counts: tf.Tensor
+) -> list[np.ndarray]:
     """The results of one row after the other; without a graph, which takes a tenth of the time."""
+
+    def run(rows: Row) -> tf.Tensor:
+        return tf.stack([body(_row(rows, i)) for i in range(N)])
+
     with programs.reference():
-        return _results(lambda rows: tf.stack([body(_row(rows, i)) for i in range(N)]), order)
+        return _results(run, order, counts)
 
 
-def _runs_as_a_function(body: Callable[[Row], tf.Tensor], order: int, is_loop: bool) -> bool:
+def _runs_as_a_function(
+    body: Callable[[Row], tf.Tensor], order: int, is_loop: bool, counts: tf.Tensor
+) -> bool:
     """Whether TensorFlow has the derivatives of one row in a graph; of a loop over rows as well.
 
     The loop reads its rows by their number. TensorFlow has no second derivatives of a loop that is
@@ -81,8 +99,8 @@ def _runs_as_a_function(body: Callable[[Row], tf.Tensor], order: int, is_loop: b
     try:
         if is_loop:
             with programs.reference():
-                _results(tf.function(loop, autograph=False), order)
-        _of_each_row(tf.function(body, reduce_retracing=True, autograph=False), order)
+                _results(tf.function(loop, autograph=False), order, counts)
+        _of_each_row(tf.function(body, reduce_retracing=True, autograph=False), order, counts)
     except Exception:
         return False
     return True
@@ -95,7 +113,7 @@ def _compared(
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            found = _results(lambda rows: tf_pfor.vectorized_map(body, rows), order)
+            found = _results(tf_pfor.vmap(body, axis_name="rows"), order)
         except Exception as error:
             is_refused = isinstance(error, PforError) and not isinstance(error, ConversionError)
             sign = "refused" if is_refused else "RAW"
@@ -126,7 +144,9 @@ def _with_slope(plain: Callable[[Row], tf.Tensor]) -> Callable[[Row], tf.Tensor]
     return body
 
 
-def _results(run: Callable[[Row], tf.Tensor], order: int) -> list[np.ndarray]:
+def _results(
+    run: Callable[[Row], tf.Tensor], order: int, counts: tf.Tensor = COUNTS
+) -> list[np.ndarray]:
     """The numbers of the rows; gradients of their weighted sum, and gradients of those."""
     given = [DENSE, FLAT, WEIGHTS]
     with contextlib.ExitStack() as stack:
@@ -142,7 +162,7 @@ def _results(run: Callable[[Row], tf.Tensor], order: int) -> list[np.ndarray]:
             "rr": tf.RaggedTensor.from_nested_row_lengths(
                 GROUP_FLAT * w[1], [GROUPS, GROUP_LENGTHS]
             ),
-            "k": COUNTS,
+            "k": counts,
             "sign": SIGNS,
             "text": WORDS,
         }
