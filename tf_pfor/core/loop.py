@@ -309,25 +309,11 @@ class Loop:
             return known
         assert self.parent is not None
         known = known or ListRows(self.parent.length)
-        own = tuple((None, made, ()) for part, made, _ in known.made_for if part is self.rows)
         ids = self.rows
         if known.ids is not None:
             ids = self.emit("GatherV2", known.ids, self.rows, np.int32(0))
-        terms = tuple(t.select(self) for t in known.terms)
-        opened = tuple([v.select(self) for v in each] for each in known.opened)
-        items = tuple(s.select(self) if hasattr(s, "select") else s for s in known.items)
-        parts = tuple(p and p.select(self) for p in known.parts_for(self.rows))
-        return dataclasses.replace(
-            known,
-            ids=ids,
-            is_even=False,
-            made_for=own,
-            terms=terms,
-            opened=opened,
-            sizes=None,
-            items=items,
-            parts=parts,
-        )
+        holds = known.holds.select(self)
+        return dataclasses.replace(known, ids=ids, is_even=False, sizes=None, holds=holds)
 
 
 def _is_handle(dtype: tf.DType) -> bool:

@@ -139,7 +139,7 @@ def _tensors(value: Value) -> Iterator[Any]:
             yield from (cell.get() for cell in cells if cell is not None and cell.is_made)
     rows = getattr(value, "rows", None)
     if isinstance(rows, ListRows):
-        yield from (rows.size, rows.ids, rows.mask, rows.lengths, rows.starts, *rows.ends)
+        yield from (rows.size, rows.ids, rows.mask, rows.lengths, rows.starts, *rows.holds.beside)
 
 
 def _is_vector(tensor: tf.Tensor | None, dtype: tf.DType, size: object) -> bool:

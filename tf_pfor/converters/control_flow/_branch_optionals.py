@@ -21,7 +21,7 @@ from tf_pfor.converters.lists._optional_values import item_at, joined, list_of
 from tf_pfor.converters.lists._ragged_optionals import Parts, leaving, of_branches
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, rows_of
+from tf_pfor.core.stacked_lists import Holds, ListRows, StackedList, known_rows, rows_of
 from tf_pfor.core.values import Value
 from tf_pfor.layouts import quick
 from tf_pfor.layouts.row_sizes import RowSizes
@@ -112,9 +112,8 @@ def by_branch(
         (p, m[0], h or ()) for p, m, h, known in zip(parts, made, held, optionals) if known.is_own
     )
     ids.set_shape([call.loop.static_length])
-    rows = ListRows(
-        emit.dim(numbers, 0), ids=ids, lengths=numbers, made_for=own, parts=of_branches(held)
-    )
+    holds = Holds(by_branch=own, parts=of_branches(held))
+    rows = ListRows(emit.dim(numbers, 0), ids=ids, lengths=numbers, holds=holds)
     assert all_made is not None  # there is more than one branch
     return StackedList.of(all_made, rows)
 
@@ -129,8 +128,8 @@ def among(value: Value, branch: int, optionals: Sequence[Returned]) -> Value:
     before, after = sum(counts[:branch]), sum(counts[branch + 1 :])
     handle = joined(list_of([none] * before), value.tensor) if before else value.tensor
     handle = list_of([none] * after, handle)
-    rows = dataclasses.replace(rows, lengths=rows.lengths + before, is_even=False, made_for=())
-    return StackedList.of(handle, rows)
+    rows = dataclasses.replace(rows, lengths=rows.lengths + before, is_even=False)
+    return StackedList.of(handle, rows.holding(by_branch=()))
 
 
 def one_source(regions: Sequence[Region], k: int, *, may_grow: bool = False) -> int | None:
@@ -151,4 +150,4 @@ def left_in(value: Value, made: tf.Tensor, args: Sequence[Value], *, by_row: boo
     if source(made).op.type == "OptionalNone":
         return None
     known = [s for a in args for s in sizes_in(a) if isinstance(s, RowSizes)]
-    return leaving(known_rows(value).parts, known, by_row=by_row)
+    return leaving(known_rows(value).holds.parts, known, by_row=by_row)

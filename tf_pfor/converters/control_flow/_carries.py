@@ -140,9 +140,9 @@ class Plan:
             if c.has_lengths and not c.is_clock:
                 tensors.append(self._own_rows(c).lengths)  # type: ignore[arg-type]
             rows = rows_of(arg)
-            ends = () if rows is None else rows.ends
-            c.ends = len(ends)
-            out.append([*tensors, *ends])
+            beside = () if rows is None else rows.holds.beside
+            c.beside = len(beside)
+            out.append([*tensors, *beside])
         return out
 
     def inside(
@@ -204,8 +204,8 @@ class Plan:
             known = self._own_rows(carry)
             known = dataclasses.replace(known, lengths=tensors[1])
         found = loop.rows_of_list(known)
-        if carry.ends and found is not None:
-            found = dataclasses.replace(found, ends=tuple(tensors[-carry.ends :]))
+        if carry.beside and found is not None:
+            found = found.holding(beside=tuple(tensors[-carry.beside :]))
         if active is None:
             return found
         return written(loop, found or ListRows(self.call.loop.length), active)
@@ -279,7 +279,7 @@ class Plan:
             if rows is None or rows.lengths is None:
                 raise CannotVectorize("a list whose rows differ in length is replaced in a loop")
             tensors.append(rows.lengths)
-        return [*tensors, *(known_rows(made.value).ends if carry.ends else ())]
+        return [*tensors, *(known_rows(made.value).holds.beside if carry.beside else ())]
 
     def list_after(
         self,
@@ -311,8 +311,8 @@ class Plan:
             starts = None if began is None else for_all(self.call, rows, began * each)
             lengths = for_all(self.call, rows, lengths)
             rows = dataclasses.replace(rows, lengths=lengths, starts=starts)
-        if carry.ends and rows is not None:
-            rows = dataclasses.replace(rows, ends=tuple(tensors[-carry.ends :]))
+        if carry.beside and rows is not None:
+            rows = rows.holding(beside=tuple(tensors[-carry.beside :]))
         made = StackedList.of(tensors[0], rows)
         below = self.aside.get(carry.index)
         return made if below is None else on_top(self.call, below, made)

@@ -25,7 +25,7 @@ from tf_pfor.converters.lists._unpacked_optionals import as_opened, left_open, t
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim, Emitter
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import ListRows, received, rows_of
+from tf_pfor.core.stacked_lists import Holds, ListRows, received, rows_of
 from tf_pfor.core.values import Layout, Value, dims
 
 _GRADIENT = "TfPforBranchResult"
@@ -244,7 +244,9 @@ class _OneForAll:
             ends.set_shape([None])
             ids.set_shape([call.loop.static_length])
             parts = of_branches(self._parts[k]) if k in self._parts else ()
-            rows[k] = ListRows(call.emit.dim(ends, 0), ids=ids, lengths=ends, parts=parts)
+            rows[k] = ListRows(
+                call.emit.dim(ends, 0), ids=ids, lengths=ends, holds=Holds(parts=parts)
+            )
         rest = iter(made[count + 2 * len(self.rowed) :])
         ragged = self.handed.values(call, made, rest)
         beside = as_opened(call, {k: [x] for k, x in self.kept.items()}, [*rest]) | ragged

@@ -44,7 +44,7 @@ class Carry:
       is_read: whether somebody reads the result.
       is_resized: a list whose length changes in the body.
       has_lengths: a list whose rows differ in length from the start.
-      ends: the number of lists beside a list of lists (``ListRows.ends``).
+      beside: the number of lists beside a list of lists (``Holds.beside``).
       is_clock: a list of lists that trips pop: it says which rows are due (``Plan.is_late``).
       factors: the accumulator that collects terms in place of a sum of products.
       repeats: the repeats of a list of one invariant tensor, whose count is carried.
@@ -60,7 +60,7 @@ class Carry:
     is_read: bool
     is_resized: bool = False
     has_lengths: bool = False
-    ends: int = 0
+    beside: int = 0
     is_clock: bool = False
     factors: Accumulator | None = None
     repeats: Repeats | None = None
@@ -108,7 +108,7 @@ class Carry:
         if self.repeats is not None:
             return own + self.repeats.shapes
         own += [tf.TensorShape([None])] * (self.has_lengths and not self.is_clock)
-        return own + [tf.TensorShape([])] * self.ends
+        return own + [tf.TensorShape([])] * self.beside
 
 
 def has_items(carry: Carry, arg: Value, graph: tf.Graph) -> bool:

@@ -7,7 +7,6 @@ see the layouts of its outputs.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -253,9 +252,9 @@ class Region:
 def _for_rows(value: Value, rows: tf.Tensor | None) -> Value:
     """An optional that branches have made, as the rows of one of them see it."""
     known = rows_of(value)
-    if known is None or not known.made_for:
+    if known is None or not known.holds.by_branch:
         return value
-    return list_with_rows(value, dataclasses.replace(known, parts=known.parts_for(rows)))
+    return list_with_rows(value, known.holding(parts=known.holds.parts_for(rows)))
 
 
 def nothing(emit: Emitter) -> Value:
@@ -385,9 +384,9 @@ def is_stateful(op: tf.Operation) -> bool:
 
 def _require_known_items(values: Sequence[Value], args: Sequence[Value]) -> None:
     """Refuses lists that a branch fills with items of different shapes, if they held none."""
-    known = [known_rows(a).items for a in args]
+    known = [known_rows(a).holds.items for a in args]
     for v in values:
-        items = known_rows(v).items
+        items = known_rows(v).holds.items
         if items and not any(k and same_sizes(k, items) for k in known):
             raise CannotVectorize("a branch fills a list with items of different shapes")
 

@@ -22,13 +22,7 @@ from tf_pfor.core import regions
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import (
-    Kept,
-    known_rows,
-    list_with_rows,
-    received,
-    rows_of,
-)
+from tf_pfor.core.stacked_lists import Kept, OpenOptional, PendingSum, known_rows, received, rows_of
 from tf_pfor.core.values import (
     Cell,
     Layout,
@@ -107,12 +101,12 @@ def _kept_sizes(value: Value, args: Sequence[Value]) -> dict[int, tuple[bool, ..
 def _items(value: Value, args: Sequence[Value]) -> tuple[Any, ...]:
     """The sizes of the items of a list, for ``Trial``."""
     place = _places(args)
-    return tuple(map(place, known_rows(value).items))
+    return tuple(map(place, known_rows(value).holds.items))
 
 
 def _parts_of_items(value: Value, args: Sequence[Value]) -> Parts:
     """The parts of the optionals in a list, for ``Trial``."""
-    parts = known_rows(value).parts
+    parts = known_rows(value).holds.parts
     if not parts:
         return ()
     place = _places(args)
@@ -176,16 +170,16 @@ def as_left(
 
 def contents(value: Value) -> tuple[Any, ...]:
     """The facts of a list that ``as_left`` may change."""
-    rows = known_rows(value)
-    return holds_packs(value), keeps(value), rows.items, rows.parts
+    holds = known_rows(value).holds
+    return holds.packs, holds.keeps, holds.items, holds.parts
 
 
 def sizes_in(value: Value) -> Sequence[Any]:
     """The sizes of a row, or of the items of a list, by axis; of all that an optional holds."""
     if isinstance(value, (Ragged, RowShape)):
         return value.sizes
-    rows = known_rows(value)
-    return [*rows.items, *sizes_of(rows.parts)]
+    holds = known_rows(value).holds
+    return [*holds.items, *sizes_of(holds.parts)]
 
 
 def _own_sizes(value: Value) -> list[Any]:
@@ -198,14 +192,15 @@ def _has_lengths(value: Value) -> bool:
 
 
 def _lists(value: Value) -> Any:
-    opened = () if rows_of(value) is None else tuple(map(kept_in, known_rows(value).opened))
-    parts = outline(known_rows(value).parts)
-    return (_has_lengths(value), holds_packs(value), opened, keeps(value), _is_empty(value), parts)
+    holds = known_rows(value).holds
+    opened = tuple(map(kept_in, value.alternatives)) if isinstance(value, OpenOptional) else ()
+    kinds = (holds.packs, opened, holds.keeps, outline(holds.parts))
+    return (_has_lengths(value), _is_empty(value), *kinds)
 
 
 def _has_rows(value: Value) -> bool:
     rows = rows_of(value)
-    return rows is not None and (rows.ids is not None or rows.holds_packs or _has_lengths(value))
+    return rows is not None and (rows.ids is not None or rows.holds.packs or _has_lengths(value))
 
 
 def _held(value: Value) -> Any:
@@ -240,23 +235,22 @@ def stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
     if constant is not None:
         cell = Cell(None, lambda: emit.constant(constant, dtype))
         return Unstacked(cell, value.inner_shape, dtype, constant)
-    if rows is not None and rows.terms:
-        terms = tuple(stand_in(t, length, emit) for t in rows.terms)
-        return list_with_rows(value, dataclasses.replace(rows, terms=terms))
-    if rows is not None and rows.opened:
-        opened = tuple([stand_in(v, length, emit) for v in each] for each in rows.opened)
-        return list_with_rows(value, dataclasses.replace(rows, opened=opened))
+    if isinstance(value, PendingSum):
+        terms = tuple(stand_in(t, length, emit) for t in value.terms)
+        return dataclasses.replace(value, terms=terms)
+    if isinstance(value, OpenOptional):
+        return value.mapped(lambda v: stand_in(v, length, emit), rows)
     if _is_empty(value):
         made = emit("EmptyTensorList", np.int32(-1), np.int32(-1), element_dtype=tf.variant)
         return received(made, value.layout, value.inner_shape)
     if isinstance(value, RowShape):
         return shape_value(emit, _stand_in_sizes(value.sizes, length, emit), dtype)
-    if rows is not None and rows.items:
-        items = _stand_in_sizes(rows.items, length, emit)
-        rows = dataclasses.replace(rows, items=tuple(items))
-    if rows is not None and rows.parts:
+    if rows is not None and rows.holds.items:
+        items = _stand_in_sizes(rows.holds.items, length, emit)
+        rows = rows.holding(items=tuple(items))
+    if rows is not None and rows.holds.parts:
         put = lambda s: _stand_in_sizes([s], length, emit)[0] if isinstance(s, RowSizes) else s  # noqa: E731
-        rows = dataclasses.replace(rows, parts=tuple(p and p.mapped(put) for p in rows.parts))
+        rows = rows.holding(parts=tuple(p and p.mapped(put) for p in rows.holds.parts))
     if rows is not None and rows.known_sizes is not None:
         (own,) = _stand_in_sizes([rows.sizes], length, emit)
         rows = dataclasses.replace(rows, lengths=own.tensor, sizes=own)
@@ -335,7 +329,7 @@ def seen(value: Value, args: Sequence[Value], *, is_trip: bool) -> Trial:
         _axes(value),
         _kept_sizes(value, args),
         _items(value, args),
-        known_rows(value).are_shapes,
+        known_rows(value).holds.are_shapes,
         _parts_of_items(value, args) if is_trip else (),
     )
 

@@ -23,7 +23,7 @@ from tf_pfor.converters.lists._optional_values import as_kept, item_at, list_of
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim, Emitter
 from tf_pfor.core.errors import CannotVectorize, Refused
-from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, rows_of
+from tf_pfor.core.stacked_lists import Holds, ListRows, StackedList, known_rows, rows_of
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.padded_lists import padded_stack, unpadded
 
@@ -38,7 +38,7 @@ def repeated(call: Call, handle: tf.Tensor) -> Value:
         kind = found[0]
     if emit.is_trial:  # only the layout is asked for
         is_list = kind == tf.variant and not _tf.in_xla_context(emit.graph)
-        rows = ListRows(call.loop.length, holds_packs=True) if is_list else None
+        rows = ListRows(call.loop.length, holds=Holds(packs=True)) if is_list else None
         return StackedList.of(emit("Placeholder", dtype=tf.variant, shape=[]), rows)
     if not isinstance(kind, tf.DType) or kind == tf.variant:
         return _container(call, handle, tensor, kind)
@@ -291,7 +291,7 @@ def _container(call: Call, handle: tf.Tensor, tensor: tf.Tensor, kind: Kind | No
     with call.emit.graph.as_default():
         made, end = _Container(call, tensor, size, is_stacked=False).made(handle)
         if isinstance(kind, tf.DType):
-            return StackedList.of(made, ListRows(size, holds_packs=True))
+            return StackedList.of(made, ListRows(size, holds=Holds(packs=True)))
         lengths = tf.fill([size], end)
     return StackedList.of(made, ListRows(size, lengths=lengths))
 

@@ -28,7 +28,15 @@ from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.shapes import inner_dims
-from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, list_with_rows, rows_of
+from tf_pfor.core.stacked_lists import (
+    Holds,
+    ListRows,
+    PendingSum,
+    StackedList,
+    known_rows,
+    list_with_rows,
+    rows_of,
+)
 from tf_pfor.core.values import Shape, Value, as_shape, dims, is_static, merge
 from tf_pfor.layouts.padded_lists import padded_stack, unpadded
 
@@ -60,7 +68,7 @@ def shape_of_items(call: Call, value: Value, made: tf.Tensor | None = None) -> t
     The body calls it ``made``, if that is given; else ``call`` is about it.
     """
     known = _tf.list_element(value.tensor)
-    if known_rows(value).items and not known_rows(value).are_shapes:
+    if known_rows(value).holds.items and not known_rows(value).holds.are_shapes:
         return padded_shape(call, known_rows(value))
     if known is None or not known[1].is_fully_defined():
         item = as_shape(item_at(call) if made is None else declared_item(call, made))
@@ -165,14 +173,13 @@ def own_rows(call: Call, value: Value) -> Value:
         shape = with_size(call, without_size(call, shape), call.loop.length)
     lengths = known_rows(value).lengths
     rows, known = None, known_rows(value)
-    if lengths is not None or known.items:
+    if lengths is not None or known.holds.items:
         own = None if lengths is None else pick(call, value, lengths)
         rows = ListRows(
             call.loop.length,
             lengths=own,
             may_agree=known.may_agree,
-            items=known.items,
-            are_shapes=known.are_shapes,
+            holds=Holds(known.holds.items, known.holds.are_shapes),
         )
     made = call.emit("TensorListFromTensor", picked, shape)
     return StackedList.of(unpadded(call.emit, made, value.tensor), rows)
@@ -425,7 +432,7 @@ def carried_on(call: Call, old: Value, new: Value, made: tf.Tensor) -> Value:
     if known is None or known[0] == tf.variant:
         raise CannotVectorize("a list of lists is replaced in a loop that rows leave")
     old, new = from_zero(call, old), from_zero(call, new)
-    if known_rows(old).items or known_rows(new).items:
+    if known_rows(old).holds.items or known_rows(new).holds.items:
         raise CannotVectorize(f"{DIFFER}, in a list that a loop replaces")
     rows = rows_of(old)
     assert rows is not None
@@ -482,13 +489,13 @@ def _order(call: Call, old: Value) -> tf.Tensor:
 def is_kept(value: Value) -> bool:
     """Whether a stacked list holds packs, or is a list of optionals, as far as is known."""
     rows = rows_of(value)
-    has_own = rows is not None and (rows.holds_packs or rows.terms or rows.lengths is not None)
-    return bool(has_own) and is_container(value)
+    has_own = rows is not None and (rows.holds.packs or rows.lengths is not None)
+    return isinstance(value, PendingSum) or (has_own and is_container(value))
 
 
 def is_container(value: Value) -> bool:
     """Whether a stacked list holds lists or optionals, as far as is known."""
-    if known_rows(value).terms:
+    if isinstance(value, PendingSum):
         return True
     known = _tf.list_element(value.tensor)
     return known is None or known[0] == tf.variant
@@ -498,7 +505,7 @@ def without_base(rows: ListRows | None) -> ListRows | None:
     """``rows`` of a list that is no longer the one a loop carried in or branches made."""
     if rows is None:
         return None
-    return dataclasses.replace(rows, base=None, whole=None, made_for=())
+    return dataclasses.replace(rows.holding(by_branch=()), base=None, whole=None)
 
 
 def with_lengths(call: Call, value: Value, lengths: tf.Tensor) -> Value:

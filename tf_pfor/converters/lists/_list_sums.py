@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,7 +31,14 @@ from tf_pfor.converters.lists._lists import (
 from tf_pfor.converters.lists._ragged_items import DIFFER
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, list_with_rows, rows_of
+from tf_pfor.core.stacked_lists import (
+    ListRows,
+    PendingSum,
+    StackedList,
+    known_rows,
+    list_with_rows,
+    rows_of,
+)
 from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.padded_lists import equally_long, unpadded
 from tf_pfor.layouts.ragged import same_sizes
@@ -45,9 +51,9 @@ def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
     if not values[1:]:
         return values[0]
     parts = [stack_list(call, v) for v in values]
-    if any(known_rows(v).parts for v in parts):
+    if any(known_rows(v).holds.parts for v in parts):
         raise CannotVectorize("a sum of optionals of rows of different shapes")
-    held = [rows for rows in map(known_rows, parts) if rows.items]
+    held = [known_rows(v).holds for v in parts if known_rows(v).holds.items]
     made = _sum_of_parts(call, parts)
     if not held:
         return made
@@ -57,7 +63,7 @@ def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
     ):
         raise CannotVectorize(DIFFER)
     rows = rows_of(made) or ListRows(call.loop.length, is_even=True)
-    rows = dataclasses.replace(rows, items=first.items, are_shapes=first.are_shapes)
+    rows = rows.holding(items=first.items, are_shapes=first.are_shapes)
     return list_with_rows(made, rows)
 
 
@@ -89,13 +95,9 @@ def _sum_of_containers(call: Call, parts: Sequence[Value]) -> Value:
     terms = [v for v in parts if ("zeros", v.cell) not in call.memo]
     if len(terms) < 2:
         return terms[0] if terms else parts[0]
-    flat = [
-        t
-        for v in terms
-        for t in (known_rows(v).terms if rows_of(v) and known_rows(v).terms else [v])
-    ]
-    rows = ListRows(call.loop.length, terms=tuple(flat))
-    return StackedList(Cell(None, _not_put_together), (), tf.variant, rows)
+    flat = tuple(t for v in terms for t in (v.terms if isinstance(v, PendingSum) else [v]))
+    rows = ListRows(call.loop.length)
+    return PendingSum(Cell(None, _not_put_together), (), tf.variant, rows, flat)
 
 
 def _not_put_together() -> tf.Tensor:

@@ -55,7 +55,7 @@ def list_rule(
     def of_one_shape(rule: Callable[..., Any]) -> Any:
         @functools.wraps(rule)
         def checked(call: Call, *inputs: Value) -> Any:
-            if any(known_rows(v).items for v in call.flat_inputs()):
+            if any(known_rows(v).holds.items for v in call.flat_inputs()):
                 raise CannotVectorize("the items of a list differ in shape between iterations")
             return rule(call, *inputs)
 

@@ -1,13 +1,11 @@
 """Lists of lists under XLA, which has no optionals, and so no packs (``_row_packs``).
 
-Beside such a list stand other lists (``ListRows.ends``). Each push to the list also pushes to them.
+Beside such a list stand other lists (``Holds.beside``). Each push to the list also pushes to them.
 One is a list of int32 [n]: the ends of the inner lists in each row. If the inner lists are lists of
 lists as well, there are also the lists that stand beside them.
 """
 
 from __future__ import annotations
-
-import dataclasses
 
 import tensorflow as tf
 
@@ -20,7 +18,7 @@ from tf_pfor.converters.lists._lists import size_of_rows, stack_list
 from tf_pfor.converters.lists._optional_values import SCALAR
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import ListRows, known_rows, list_with_rows, rows_of
+from tf_pfor.core.stacked_lists import Holds, ListRows, known_rows, list_with_rows, rows_of
 from tf_pfor.core.values import Value
 
 
@@ -47,7 +45,7 @@ def with_ends(call: Call, value: Value, made: tf.Tensor) -> Value:
     """
     value, emit = stack_list(call, value), call.emit
     rows = rows_of(value) or ListRows(call.loop.length)
-    if rows.holds_packs:
+    if rows.holds.packs:
         return value
     op = source(value.tensor).op
     if op.type != "EmptyTensorList":
@@ -61,7 +59,7 @@ def with_ends(call: Call, value: Value, made: tf.Tensor) -> Value:
         emit("EmptyTensorList", SCALAR, room, element_dtype=tf.variant)
         for _ in range(_nest(call, made)[0] - 2)
     ]
-    rows = dataclasses.replace(rows, holds_packs=True, ends=tuple(ends))
+    rows = rows.holding(packs=True, beside=tuple(ends))
     return list_with_rows(value, rows)
 
 
@@ -93,13 +91,13 @@ def pushed(call: Call, target: Value, item: Value) -> ListRows:
     if lengths is None:
         length = list_length(call, item.tensor)
         lengths = emit("Fill", emit.shape_vector([size_of_rows(call, item)]), length)
-    items = [lengths, *known_rows(item).ends]
-    if len(items) != len(rows.ends):
+    items = [lengths, *known_rows(item).holds.beside]
+    if len(items) != len(rows.holds.beside):
         raise CannotVectorize(
             "under jit_compile and in a map of a map, lists of lists of all rows and of some meet"
         )
-    made = [emit("TensorListPushBack", e, t) for e, t in zip(rows.ends, items)]
-    return dataclasses.replace(rows, ends=tuple(made))
+    made = [emit("TensorListPushBack", e, t) for e, t in zip(rows.holds.beside, items)]
+    return rows.holding(beside=tuple(made))
 
 
 def popped(call: Call, target: Value) -> tuple[ListRows, ListRows]:
@@ -107,13 +105,17 @@ def popped(call: Call, target: Value) -> tuple[ListRows, ListRows]:
     emit, rows = call.emit, rows_of(target)
     assert rows is not None
     each = emit.shape_vector([rows.size])
-    made = [emit("TensorListPopBack", rows.ends[0], each, element_dtype=tf.int32)]
+    made = [emit("TensorListPopBack", rows.holds.beside[0], each, element_dtype=tf.int32)]
     made += [
-        emit("TensorListPopBack", end, SCALAR, element_dtype=tf.variant) for end in rows.ends[1:]
+        emit("TensorListPopBack", end, SCALAR, element_dtype=tf.variant)
+        for end in rows.holds.beside[1:]
     ]
     (lengths, *inner) = (item for _, item in made)
     lengths.set_shape([rows.size if isinstance(rows.size, int) else None])
     item = ListRows(
-        rows.size, ids=rows.ids, lengths=lengths, holds_packs=bool(inner), ends=tuple(inner)
+        rows.size,
+        ids=rows.ids,
+        lengths=lengths,
+        holds=Holds(packs=bool(inner), beside=tuple(inner)),
     )
-    return dataclasses.replace(rows, ends=tuple(handle for handle, _ in made)), item
+    return rows.holding(beside=tuple(handle for handle, _ in made)), item

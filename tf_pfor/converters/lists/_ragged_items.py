@@ -1,14 +1,13 @@
 """Lists of items whose shape differs between rows, or of the shapes of such items.
 
 An item is padded, [size, largest, ...], like any other item of a list of stacked elements. Its
-size in each row is known beside the list (``ListRows.items``), and is the same for all items. So an
+size in each row is known beside the list (``Holds.items``), and is the same for all items. So an
 item that is read has the same sizes as the item that was written, and operations on both need no
 check.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,16 +33,16 @@ def to_hold(call: Call, value: Value, sizes: Sequence[Size], *, are_shapes: bool
       CannotVectorize: if it holds others, or may hold others.
     """
     value = stack_list(call, value)
-    rows = known_rows(value)
-    if rows.items:
-        if rows.are_shapes is not are_shapes or not same_sizes(rows.items, sizes):
+    holds = known_rows(value).holds
+    if holds.items:
+        if holds.are_shapes is not are_shapes or not same_sizes(holds.items, sizes):
             raise CannotVectorize(DIFFER)
         return value
     made = source(value.tensor).op.type
     if not (call.emit.is_trial or made in ("EmptyTensorList", "TensorListReserve")):
         raise CannotVectorize(DIFFER)
     rows = rows_of(value) or ListRows(call.loop.length, is_even=True)
-    held = dataclasses.replace(rows, items=tuple(sizes), are_shapes=are_shapes)
+    held = rows.holding(items=tuple(sizes), are_shapes=are_shapes)
     return list_with_rows(value, held)
 
 
@@ -54,10 +53,10 @@ def to_hold_parts(call: Call, value: Value, parts: Sequence[Any]) -> Value:
       CannotVectorize: if it holds others, or may hold others.
     """
     value = stack_list(call, value)
-    rows = known_rows(value)
-    if rows.parts:
-        if len(rows.parts) != len(parts) or not all(
-            a is b or (a and a.is_like(b)) for a, b in zip(rows.parts, parts)
+    held = known_rows(value).holds.parts
+    if held:
+        if len(held) != len(parts) or not all(
+            a is b or (a and a.is_like(b)) for a, b in zip(held, parts)
         ):
             raise CannotVectorize(DIFFER)
         return value
@@ -66,7 +65,7 @@ def to_hold_parts(call: Call, value: Value, parts: Sequence[Any]) -> Value:
     if not (known and (call.emit.is_trial or made in ("EmptyTensorList", "TensorListReserve"))):
         raise CannotVectorize(DIFFER)
     rows = rows_of(value) or ListRows(call.loop.length, is_even=True)
-    return list_with_rows(value, dataclasses.replace(rows, parts=tuple(parts)))
+    return list_with_rows(value, rows.holding(parts=tuple(parts)))
 
 
 def written(call: Call, target: Value, item: Value) -> tuple[Value, Value]:
@@ -75,7 +74,7 @@ def written(call: Call, target: Value, item: Value) -> tuple[Value, Value]:
         target = to_hold(call, target, item.sizes, are_shapes=True)
         return target, Value.stacked(item.tensor)
     if not isinstance(item, Ragged):
-        if known_rows(target).items:
+        if known_rows(target).holds.items:
             raise CannotVectorize(DIFFER)
         return target, item
     rest = [-1 if d is None else d for d in item.tensor.shape[1:]]
@@ -88,21 +87,23 @@ def written(call: Call, target: Value, item: Value) -> tuple[Value, Value]:
 def read(call: Call, source: Value, tensor: tf.Tensor, lead: Sequence[Size] = ()) -> Value:
     """The value read from a list: [n, *lead, ...]; ragged if the list holds ragged rows."""
     rows = known_rows(source)
-    if not rows.items:
+    items = rows.holds.items
+    if not items:
         return Value.stacked(tensor)
-    if rows.are_shapes:
-        return shape_value(call.emit, rows.items, tensor.dtype)
-    known = [size if isinstance(size, int) else None for size in rows.items]
+    if rows.holds.are_shapes:
+        return shape_value(call.emit, items, tensor.dtype)
+    known = [size if isinstance(size, int) else None for size in items]
     tensor.set_shape([None, *[None] * len(lead), *known])  # a list in a list tells no rank
     return Ragged.from_padded(tensor, [*lead, *leading_sizes(rows)], call.op.outputs[-1])
 
 
 def leading_sizes(rows: ListRows) -> list[Size]:
     """The sizes of an item up to the last axis along which items differ; nothing of others."""
-    if rows.are_shapes:
+    if rows.holds.are_shapes:
         return []
-    count = max((k + 1 for k, s in enumerate(rows.items) if isinstance(s, RowSizes)), default=0)
-    return list(rows.items[:count])
+    items = rows.holds.items
+    count = max((k + 1 for k, s in enumerate(items) if isinstance(s, RowSizes)), default=0)
+    return list(items[:count])
 
 
 def asked_shape(call: Call, source: Value, known: Shape = None) -> tf.Tensor:
@@ -114,7 +115,7 @@ def asked_shape(call: Call, source: Value, known: Shape = None) -> tf.Tensor:
       known: the static shape of an item in the body.
     """
     rows = known_rows(source)
-    if not rows.items or rows.are_shapes or call.attr("element_dtype") == tf.variant:
+    if not rows.holds.items or rows.holds.are_shapes or call.attr("element_dtype") == tf.variant:
         return shape_input(call, "element_shape", size_of_rows(call, source), known=known)
     given = call.inputs["element_shape"]
     assert isinstance(given, Value)
@@ -132,4 +133,4 @@ def padded_shape(call: Call, rows: ListRows) -> tf.Tensor:
 
 def _room(rows: ListRows) -> list[Any]:
     """The sizes of an item's axes in the padded form: enough for all rows that there are."""
-    return [largest(s) for s in rows.items]
+    return [largest(s) for s in rows.holds.items]

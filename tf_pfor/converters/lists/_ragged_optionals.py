@@ -1,7 +1,7 @@
 """Optionals that hold rows of different shapes, or lists of such rows, for branches' gradients.
 
 The rows are padded, [n, largest, ...]. Their sizes are known beside the optional, one ``Part`` for
-each component (``ListRows.parts``). Sizes that the gradient has as well are named, so that
+each component (``Holds.parts``). Sizes that the gradient has as well are named, so that
 operations on both need no check. All sizes are stored, too, behind the components. A reader that
 misses a part gets an error; sizes that a branch has made are read from there.
 """
@@ -146,10 +146,10 @@ def _part(value: Value) -> Part | None:
         part = Part(SHAPE, value.sizes)
     elif isinstance(value, RowSize):
         part = Part(NUMBER, (value.size,))
-    elif known_rows(value).items:
-        part = Part(LIST, known_rows(value).items, known_rows(value).are_shapes)
-    elif known_rows(value).parts:
-        part = Part(NESTED, (), (known_rows(value).parts,))
+    elif known_rows(value).holds.items:
+        part = Part(LIST, known_rows(value).holds.items, known_rows(value).holds.are_shapes)
+    elif known_rows(value).holds.parts:
+        part = Part(NESTED, (), (known_rows(value).holds.parts,))
     else:
         return None
     if any(isinstance(s, tf.Tensor) for s in part.sizes):
@@ -275,10 +275,8 @@ def _value(call: Call, part: Part, value: Value, sizes: list[Any], output: tf.Te
         return size_value(call.emit, sizes[0], output.dtype)
     rows = rows_of(value) or ListRows(call.loop.length, is_even=True)
     if part.form == NESTED:
-        return list_with_rows(value, dataclasses.replace(rows, parts=part.rest[0]))
-    return list_with_rows(
-        value, dataclasses.replace(rows, items=tuple(sizes), are_shapes=part.rest)
-    )
+        return list_with_rows(value, rows.holding(parts=part.rest[0]))
+    return list_with_rows(value, rows.holding(items=tuple(sizes), are_shapes=part.rest))
 
 
 def leaving(parts: Parts, known: Iterable[RowSizes], *, by_row: bool) -> Parts:

@@ -48,7 +48,15 @@ from tf_pfor.converters.lists._ragged_items import (
 from tf_pfor.converters.lists._unpacked_lists import elements, keeps
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, list_with_rows, rows_of
+from tf_pfor.core.stacked_lists import (
+    Holds,
+    ListRows,
+    PendingSum,
+    StackedList,
+    known_rows,
+    list_with_rows,
+    rows_of,
+)
 from tf_pfor.core.values import Cell, Value, dims, is_static
 from tf_pfor.layouts.padded_lists import padded_stack
 
@@ -94,7 +102,7 @@ def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
 
 def _to_hold(call: Call, target: Value, item: Value, *, bare: bool) -> Value:
     """The list of lists, which knows the sizes of the items of its lists."""
-    held, known = known_rows(item), known_rows(target)
+    held, known = known_rows(item).holds, known_rows(target).holds
     if held.parts or known.parts:
         if bare:
             raise CannotVectorize(_OF_OPTIONALS)
@@ -131,21 +139,17 @@ def taken(
 
 def _holding(call: Call, item: Value, source: Value) -> Value:
     """A list out of a list of lists, which knows the sizes of the items."""
-    known = known_rows(source)
+    known = known_rows(source).holds
     if not (known.items or known.parts):
         return item
     rows = rows_of(item) or ListRows(call.loop.length, is_even=True)
-    return list_with_rows(
-        item,
-        dataclasses.replace(
-            rows, items=known.items, are_shapes=known.are_shapes, parts=known.parts
-        ),
-    )
+    held = rows.holding(items=known.items, are_shapes=known.are_shapes, parts=known.parts)
+    return list_with_rows(item, held)
 
 
 def holds_packs(value: Value) -> bool:
     """Whether a list of lists holds packs."""
-    return known_rows(value).holds_packs
+    return known_rows(value).holds.packs
 
 
 def _is_whole(item: Value) -> bool:
@@ -155,7 +159,7 @@ def _is_whole(item: Value) -> bool:
         rows.ids is None
         and rows.lengths is None
         and rows.starts is None
-        and not (rows.holds_packs or rows.terms)
+        and not (rows.holds.packs or isinstance(item, PendingSum))
     )
 
 
@@ -170,7 +174,7 @@ def _with_packs(call: Call, value: Value) -> Value:
     value = stack_list(call, value)
     if holds_packs(value):
         return value
-    rows = dataclasses.replace(rows_of(value) or ListRows(call.loop.length), holds_packs=True)
+    rows = (rows_of(value) or ListRows(call.loop.length)).holding(packs=True)
     made_by = source(value.tensor).op.type
     if call.emit.is_trial or made_by in ("EmptyTensorList", "TensorListReserve"):
         return list_with_rows(value, rows)
@@ -196,7 +200,7 @@ def pack(
       parts_known: whether the container knows the parts of what it holds.
     """
     item = stack_list(call, value)
-    if known_rows(item).parts and not parts_known:
+    if known_rows(item).holds.parts and not parts_known:
         raise CannotVectorize(_OF_OPTIONALS)
     if _tf.in_xla_context(call.emit.graph):
         raise CannotVectorize("a list is kept in an optional, which XLA has not")
@@ -261,7 +265,7 @@ def unpack(call: Call, packed: tf.Tensor, made: tf.Tensor, container: ListRows |
         lengths=ends,
         starts=starts,
         may_agree=not _differ(call, made),
-        holds_packs=dtype == tf.variant,
+        holds=Holds(packs=dtype == tf.variant),
     )
     return StackedList.of(handle, rows)
 
@@ -291,9 +295,9 @@ def _tell(call: Call, handle: tf.Tensor, made: tf.Tensor, size: object = None) -
 
 def zeros_of(call: Call, value: Value) -> Value:
     """ZerosLike of a list or an optional, with the same rows."""
-    if known_rows(value).terms:
-        value = known_rows(value).terms[0]
-    if known_rows(value).parts:
+    if isinstance(value, PendingSum):
+        value = value.terms[0]
+    if known_rows(value).holds.parts:
         raise CannotVectorize("zeros like an optional of rows of different shapes")
     rows, like = without_base(rows_of(value)), call.op.inputs[0]
     if like.graph is not call.walker.graph:  # made again, of what all rows share
@@ -394,7 +398,7 @@ def popped_elements(
     popped = next(o for o in graph.get_operations() if pops(o, given))
     dtype, shape = popped.outputs[1].dtype, dims(popped.outputs[1])
     rows = known_rows(handle)
-    if rows.items and not rows.are_shapes and dtype != tf.variant:
+    if rows.holds.items and not rows.holds.are_shapes and dtype != tf.variant:
         size = padded_shape(call, rows)
         return Cell(None, lambda: padded_stack(emit, handle.tensor, size, dtype))
     if dtype == tf.variant or not is_static(shape):

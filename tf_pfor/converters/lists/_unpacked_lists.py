@@ -2,7 +2,7 @@
 them.
 
 All lists are pushed to and popped together, so that all have the same rows. The first is the handle
-of the list, the others are its ``ListRows.ends``.
+of the list, the others are its ``Holds.beside``.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tf_pfor.converters.lists._list_rows import (
 from tf_pfor.converters.lists._optional_values import tell
 from tf_pfor.converters.lists._unpacked_optionals import (
     Listed,
+    alternatives,
     flat,
     from_tensors,
     kept_in,
@@ -40,7 +41,7 @@ from tf_pfor.layouts.padded_lists import padded_stack
 
 def keeps(value: Value) -> tuple[Kept, ...]:
     """The content of the unmade optionals in a list; empty for other lists."""
-    return known_rows(value).keeps
+    return known_rows(value).holds.keeps
 
 
 def to_keep(call: Call, value: Value, kept: Sequence[Kept]) -> Value:
@@ -57,12 +58,12 @@ def to_keep(call: Call, value: Value, kept: Sequence[Kept]) -> Value:
         call.emit("EmptyTensorList", _element(call, rows, shape), room, element_dtype=dtype)
         for dtype, shape in flat(kept)
     ]
-    return _list(handles, dataclasses.replace(rows, keeps=tuple(kept)))
+    return _list(handles, rows.holding(keeps=tuple(kept)))
 
 
 def pushed(call: Call, target: Value, item: Value) -> Value:
     """The list with an optional that is not made at its end."""
-    held = [kept_in(values) for values in known_rows(item).opened]
+    held = [kept_in(values) for values in alternatives(item)]
     if any(isinstance(shape, Listed) for _, shape in flat(held)):
         raise CannotVectorize(
             "a loop around a conditional around a loop keeps lists for a gradient in the body of a "
@@ -76,7 +77,7 @@ def pushed(call: Call, target: Value, item: Value) -> Value:
     ]
     rows = rows_of(made[0]) or rows_of(target)
     assert rows is not None
-    return _list([v.tensor for v in made], dataclasses.replace(rows, keeps=keeps(target)))
+    return _list([v.tensor for v in made], rows.holding(keeps=keeps(target)))
 
 
 def popped(call: Call, target: Value) -> tuple[Value, Value]:
@@ -120,14 +121,14 @@ def _element(call: Call, rows: ListRows, shape: Shape) -> tf.Tensor:
 
 
 def _handles(value: Value) -> list[tf.Tensor]:
-    return [value.tensor, *known_rows(value).ends]
+    return [value.tensor, *known_rows(value).holds.beside]
 
 
 def _alone(value: Value) -> list[Value]:
     """Each of the lists as a separate list; TensorFlow knows the items of each."""
     rows = rows_of(value)
     assert rows is not None
-    rows = dataclasses.replace(rows, keeps=(), ends=(), whole=None)
+    rows = dataclasses.replace(rows.holding(keeps=(), beside=()), whole=None)
     size = rows.size if isinstance(rows.size, int) else -1
     is_whole = rows.ids is None and rows.mask is None and rows.lengths is None
     handles = _handles(value)
@@ -141,4 +142,4 @@ def _alone(value: Value) -> list[Value]:
 
 
 def _list(handles: Sequence[tf.Tensor], rows: ListRows) -> Value:
-    return StackedList.of(handles[0], dataclasses.replace(rows, ends=tuple(handles[1:])))
+    return StackedList.of(handles[0], rows.holding(beside=tuple(handles[1:])))

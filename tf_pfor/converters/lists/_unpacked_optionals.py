@@ -32,7 +32,7 @@ from tf_pfor.converters.lists._optional_values import tell
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import Kept, ListRows, StackedList, known_rows, rows_of
+from tf_pfor.core.stacked_lists import Kept, ListRows, OpenOptional, StackedList
 from tf_pfor.core.values import Cell, Shape, Value, as_shape, dims, is_static, known_dims
 from tf_pfor.layouts.padded_lists import equally_long, padded_stack
 from tf_pfor.layouts.ragged import is_ragged
@@ -202,18 +202,23 @@ def opened_value(call: Call, components: Sequence[Value]) -> Value | None:
     return beside(call, [kept])
 
 
+def alternatives(value: Value) -> Sequence[Sequence[Value]]:
+    """The values that each branch would put into an optional that is not made; else none."""
+    return value.alternatives if isinstance(value, OpenOptional) else ()
+
+
 def is_opened(value: Value) -> bool:
     """Whether a value is an optional that is not made."""
-    return bool(known_rows(value).opened)
+    return bool(alternatives(value))
 
 
-def tensors_of(call: Call, value: Value, alternatives: Sequence[Kept]) -> list[tf.Tensor]:
+def tensors_of(call: Call, value: Value, wanted: Sequence[Kept]) -> list[tf.Tensor]:
     """The tensors beside an optional that is not made; zeros for tensors that it never holds."""
-    rows, found = rows_of(value), list[tf.Tensor]()
-    held = {} if rows is None else {_outline(kept_in(values)): values for values in rows.opened}
-    if not held or not set(held) <= set(map(_outline, alternatives)):
+    found = list[tf.Tensor]()
+    held = {_outline(kept_in(values)): values for values in alternatives(value)}
+    if not held or not set(held) <= set(map(_outline, wanted)):
         raise CannotVectorize(_UNKNOWN)
-    for kept in alternatives:
+    for kept in wanted:
         if _outline(kept) not in held:
             found += [zeros(call, *part) for part in flat([kept])]
             continue
@@ -229,10 +234,10 @@ def tensors_of(call: Call, value: Value, alternatives: Sequence[Kept]) -> list[t
 _UNKNOWN = "what a conditional keeps in a map of a map is not known to be static"
 
 
-def flat(alternatives: Sequence[Kept]) -> list[tuple[tf.DType, Any]]:
+def flat(contents: Sequence[Kept]) -> list[tuple[tf.DType, Any]]:
     """Dtypes and shapes of ``tensors_of``: of a list the list, and where it ends in each row."""
     found: list[tuple[tf.DType, Any]] = []
-    for dtype, inner in (part for kept in alternatives for part in kept):
+    for dtype, inner in (part for kept in contents for part in kept):
         if isinstance(inner, Listed):
             found += [(dtype, inner), (tf.int32, ())]
         else:
@@ -240,7 +245,7 @@ def flat(alternatives: Sequence[Kept]) -> list[tuple[tf.DType, Any]]:
     return found
 
 
-def from_tensors(call: Call, tensors: Iterator[tf.Tensor], alternatives: Sequence[Kept]) -> Value:
+def from_tensors(call: Call, tensors: Iterator[tf.Tensor], contents: Sequence[Kept]) -> Value:
     """The optional of which these are the ``tensors_of``."""
 
     def value(dtype: tf.DType, inner: Any) -> Value:
@@ -252,7 +257,7 @@ def from_tensors(call: Call, tensors: Iterator[tf.Tensor], alternatives: Sequenc
             return from_tensors(call, tensors, inner)
         return Value.stacked(next(tensors)).with_inner_shape(inner)
 
-    return beside(call, [[value(*part) for part in kept] for kept in alternatives])
+    return beside(call, [[value(*part) for part in kept] for kept in contents])
 
 
 def zeros(call: Call, dtype: tf.DType, shape: Sequence[Dim]) -> tf.Tensor:
@@ -271,7 +276,7 @@ def kept_in(values: Sequence[Value]) -> Kept:
 
 def _inner(value: Value) -> Any:
     if is_opened(value):
-        return tuple(map(kept_in, known_rows(value).opened))
+        return tuple(map(kept_in, alternatives(value)))
     if value.dtype != tf.variant:
         return value.inner_shape
     known = _tf.list_element(value.tensor)
@@ -325,8 +330,8 @@ def _chosen(
 
 def beside(call: Call, values: Sequence[Sequence[Value]]) -> Value:
     """An optional that is not made, of the values that each branch would put into it."""
-    rows = ListRows(call.loop.length, opened=values)
-    return StackedList(Cell(None, _not_made), (), tf.variant, rows)
+    rows = ListRows(call.loop.length)
+    return OpenOptional(Cell(None, _not_made), (), tf.variant, rows, values)
 
 
 def _not_made() -> tf.Tensor:
@@ -356,8 +361,7 @@ def _is_used_as(value: Value, tensor: tf.Tensor) -> bool:
     for t in todo:  # grows
         for op in _tf.consumers(t):
             if op.type == "OptionalGetValue":
-                opened = known_rows(value).opened
-                if not any(_may_be(each, op) for each in opened):
+                if not any(_may_be(each, op) for each in alternatives(value)):
                     return False
             elif op.type == "TensorListPopBack":
                 inner = () if is_opened(value) else _inner(value)

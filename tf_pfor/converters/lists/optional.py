@@ -8,7 +8,6 @@ numbered through all of them. A reader with other rows than the maker's gathers 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -32,7 +31,14 @@ from tf_pfor.converters.lists._row_packs import unpack
 from tf_pfor.converters.lists._unpacked_optionals import opened_value, opened_values
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import ListRows, known_rows, list_with_rows, rows_of
+from tf_pfor.core.stacked_lists import (
+    ListRows,
+    OpenOptional,
+    PendingSum,
+    known_rows,
+    list_with_rows,
+    rows_of,
+)
 from tf_pfor.core.values import Value
 from tf_pfor.layouts import quick
 from tf_pfor.layouts.ragged_rules import ragged_rule
@@ -49,7 +55,7 @@ def optional_from_value(call: Call, components: list[Value]) -> Any:
     made = of_all_rows(call, kept(call, components, parts))
     if not parts:
         return made
-    return list_with_rows(made, dataclasses.replace(known_rows(made), parts=parts))
+    return list_with_rows(made, known_rows(made).holding(parts=parts))
 
 
 @list_rule("OptionalNone")
@@ -74,8 +80,8 @@ def invariant_none(call: Call) -> Any:
 def optional_has_value(call: Call, optional: Value) -> Any:
     """The same for all rows."""
     source = stack_list(call, optional)
-    if known_rows(source).terms:
-        source = known_rows(source).terms[0]
+    if isinstance(source, PendingSum):
+        source = source.terms[0]
     made, _ = _chosen(call, source)
     return Value.unstacked(call.rebuild(optional=made))
 
@@ -102,11 +108,11 @@ _MOST_AXES = 16
 
 def _read(call: Call, optional: Value) -> list[Any]:
     source = stack_list(call, optional)
-    if known_rows(source).opened:
-        return [*opened_values(call, known_rows(source).opened)]
-    if not known_rows(source).terms:
+    if isinstance(source, OpenOptional):
+        return [*opened_values(call, source.alternatives)]
+    if not isinstance(source, PendingSum):
         return _values(call, source)
-    found = zip(*(_values(call, term) for term in known_rows(source).terms))
+    found = zip(*(_values(call, term) for term in source.terms))
     return [
         sum_of_lists(call, same) if same[0].dtype == tf.variant else call.emit("AddN", list(same))
         for same in found
@@ -116,8 +122,8 @@ def _read(call: Call, optional: Value) -> list[Any]:
 def _values(call: Call, source: Value) -> list[Any]:
     """The values in an optional, for the rows of the loop."""
     made, ids = _chosen(call, source)
-    if known_rows(source).parts:
-        return read(call, made, ids, known_rows(source).parts)
+    if known_rows(source).holds.parts:
+        return read(call, made, ids, known_rows(source).holds.parts)
     lead = tf.TensorShape([call.loop.static_length if ids is None else None])
     dtypes, shapes = call.attr("output_types"), call.attr("output_shapes")
     stacked = [s if d == tf.variant else lead.concatenate(s) for d, s in zip(dtypes, shapes)]
@@ -140,7 +146,7 @@ def _chosen(call: Call, source: Value) -> tuple[tf.Tensor, tf.Tensor | None]:
     rows, emit = rows_of(source), call.emit
     if rows is None:  # in a trial
         return source.tensor, None
-    for part, own, _ in rows.made_for:
+    for part, own, _ in rows.holds.by_branch:
         if part is None:
             with emit.graph.as_default():
                 return item_at(own, 0), None

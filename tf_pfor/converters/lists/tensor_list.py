@@ -228,7 +228,7 @@ def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
     known = call.output_shape()
     source, length = from_zero(call, input_handle), known[0] if known else None
     shape = asked_shape(call, source, _element(call))
-    if known_rows(source).items:
+    if known_rows(source).holds.items:
         if call.attr("element_dtype") == tf.variant:
             raise CannotVectorize("the lists in a list are wanted as one tensor")
         return _of_ragged_items(call, source, shape)
@@ -334,9 +334,14 @@ def resize(call: Call, input_handle: Value, size: Value) -> Any:
 def element_shape(call: Call, input_handle: Value) -> Any:
     """The declared shape without the loop axis; a constant where the body knows it."""
     rows = known_rows(input_handle)
-    holds = kind_of(call, call.op.inputs[0]) if rows.items else None
-    if rows.items and holds != tf.variant and not rows.are_shapes and -1 not in rows.items:
-        return shape_value(call.emit, rows.items, call.output_dtype())
+    holds = kind_of(call, call.op.inputs[0]) if rows.holds.items else None
+    if (
+        rows.holds.items
+        and holds != tf.variant
+        and not rows.holds.are_shapes
+        and -1 not in rows.holds.items
+    ):
+        return shape_value(call.emit, rows.holds.items, call.output_dtype())
     declared = declared_item(call, call.op.inputs[0])
     if declared.is_fully_defined():
         shape = np.asarray(declared.as_list(), call.output_dtype().as_numpy_dtype)

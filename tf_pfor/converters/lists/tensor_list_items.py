@@ -89,7 +89,7 @@ def _get_per_row(call: Call, source: Value, index: Value) -> Any:
 def _element_of_rows(call: Call, source: Value) -> tf.Tensor:
     """int32 shape of a stacked element: [size, ...]."""
     shape, size = call.output_shape(), size_of_rows(call, source)
-    if known_rows(source).items:
+    if known_rows(source).holds.items:
         return asked_shape(call, source, shape)
     if is_static(shape):
         return call.emit.shape_vector([size, *shape])
@@ -164,7 +164,7 @@ def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
         if not is_list:
             return [StackedList.of(handle, rows), read(call, source, pick(call, source, item))]
         own = None
-        if rows is not None and rows.ends:
+        if rows is not None and rows.holds.beside:
             rows, own = popped(call, source)
         item = taken(call, source, item, call.op.outputs[1], own)
         return [StackedList.of(handle, rows), item]

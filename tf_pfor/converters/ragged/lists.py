@@ -20,7 +20,7 @@ from tf_pfor.converters.lists._row_packs import holds_packs
 from tf_pfor.converters.ragged._forms import from_padded
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows
+from tf_pfor.core.stacked_lists import Holds, ListRows, StackedList, known_rows
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
@@ -37,7 +37,7 @@ def from_ragged(call: Call, tensor: Value, element_shape: Value) -> Any:
     made = call.emit(
         "TensorListFromTensor", items, shape if None in items.shape[1:] else items.shape[1:]
     )
-    rows = ListRows(call.loop.length, items=(*inner, *rest), is_even=True)
+    rows = ListRows(call.loop.length, holds=Holds((*inner, *rest)), is_even=True)
     if isinstance(size, RowSizes):
         rows = dataclasses.replace(rows, lengths=size.tensor, sizes=size, is_even=False)
     return StackedList.of(made, rows)
