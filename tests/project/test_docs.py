@@ -64,7 +64,7 @@ def test_pages_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = page.read_text()
     namespace = {"__name__": "page"}
-    with REGISTRY.temporary(), mock.patch.dict(ragged_rules.RULES):
+    with REGISTRY.temporary(), mock.patch.dict(ragged_rules.OPS):
         for found in BLOCK.finditer(text):
             kind, block = found.groups()
             line = text[: found.start()].count("\n") + 1

@@ -17,7 +17,7 @@ from tf_pfor.core.regions import Region
 from tf_pfor.core.values import Value, dims, is_static
 from tf_pfor.layouts import row_kernels
 from tf_pfor.layouts.ragged import Ragged, RowSizes, Size
-from tf_pfor.layouts.ragged_rules import ROW_KERNELS
+from tf_pfor.layouts.ragged_rules import on_rows
 from tf_pfor.layouts.row_shapes import array_of_rows, padded, row_of, stacked_rows
 
 
@@ -172,7 +172,7 @@ def by_kernel(
       graph: the graph that it runs in.
       region: the region that the loop runs, None for the op alone.
     """
-    if op.type not in ROW_KERNELS:
+    if not on_rows(op.type).is_row_kernel:
         return False
     if region is not None and region.uneven:
         return may_run_by_kernel(region, graph)

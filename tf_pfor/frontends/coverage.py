@@ -15,7 +15,7 @@ from tf_pfor.core.errors import ArgumentError, did_you_mean
 from tf_pfor.core.registry import REGISTRY, Outcome, Rule, describe
 from tf_pfor.frontends.endpoints import EndpointCoverage, endpoint, measured
 from tf_pfor.frontends.verdicts import verdict
-from tf_pfor.layouts.ragged_rules import SOURCES
+from tf_pfor.layouts.ragged_rules import on_rows
 
 STATES = {
     "converter": "a converter takes it",
@@ -172,7 +172,7 @@ def op_types_of_tensorflow() -> list[str]:
 def _of(name: str) -> OpCoverage:
     rules = REGISTRY.rules(name)
     if not rules:
-        if name in SOURCES:
+        if on_rows(name).source is not None:
             return OpCoverage(name, "ragged", "", ())
         schema = _tf.schema(name)
         is_stateful = schema is not None and schema.is_stateful

@@ -19,17 +19,7 @@ from tf_pfor.core.values import Results, Value, dims, is_static
 from tf_pfor.fallback import uneven_regions
 from tf_pfor.layouts.csr_rows import READERS, CsrRows
 from tf_pfor.layouts.ragged import Ragged, RowSizes, differ_in_shape, is_ragged
-from tf_pfor.layouts.ragged_rules import (
-    BY_KERNEL,
-    LARGE,
-    OF_ONE_AXIS,
-    OF_SHAPES,
-    ROW_KERNELS,
-    SOURCES,
-    TAKERS,
-    Rule,
-    rule_of,
-)
+from tf_pfor.layouts.ragged_rules import BY_KERNEL, Rule, on_rows, rule_of
 from tf_pfor.layouts.repeated import RepeatedList
 from tf_pfor.layouts.row_shapes import dense_of_known_shape
 from tf_pfor.walker.checked import check_attrs_of_rows, checked, rejected
@@ -51,10 +41,10 @@ def convert(call: Call) -> Results | None:
       CannotVectorize: if it has no rule for such rows.
     """
     values = call.flat_inputs()
-    if call.op_type in TAKERS or not differ_in_shape(values):
+    if on_rows(call.op_type).hands_on or not differ_in_shape(values):
         return None
     has_rows = any(map(is_ragged, values))
-    rule = rule_of(call.op_type) if has_rows or call.op_type in OF_SHAPES else None
+    rule = rule_of(call.op_type) if has_rows or on_rows(call.op_type).takes_shapes else None
     if rule is not None:
         try:
             return _applied(rule, call)
@@ -97,7 +87,7 @@ def from_source(
     missing: list[tf.Operation] = []
 
     def ragged() -> Results | None:
-        rule = SOURCES.get(op.type)
+        rule = on_rows(op.type).source
         if rule is None:
             return None
         members, uneven, _ = uneven_regions.spread(op, walker, in_loop=False)
@@ -106,12 +96,10 @@ def from_source(
         largest = max((math.prod(r) for r in rows if r is not None and is_static(r)), default=0)
         if otherwise is not None and (not members or _leaves(members, uneven, walker)):
             return None  # a window of one length, dense
-        is_large = any(largest >= LARGE.get(o.type, largest + 1) for o in members)
+        is_large = any(_is_large(o, largest) for o in members)
         if is_large or _is_cut(op, others):
             return None
-        without = [
-            o for o in others if not (rule_of(o.type) or o.type in SOURCES or o.type in TAKERS)
-        ]
+        without = [o for o in others if not _takes_rows(o)]
         if without and not uneven_regions.have_effects(op, members, walker):
             missing.append(min(without, key=lambda o: o.name))
             return None
@@ -150,10 +138,22 @@ def _is_cut(op: tf.Operation, others: Iterable[tf.Operation]) -> bool:
     """Whether images are read by ops whose rules take rows that differ along one axis only."""
     axes = [t.shape.as_list().count(None) for t in op.outputs if t.shape.rank is not None]
     return (
-        op.type in ROW_KERNELS
+        on_rows(op.type).is_row_kernel
         and max(axes, default=0) > 1
-        and any(o.type in OF_ONE_AXIS for o in others)
+        and any(on_rows(o.type).of_one_axis for o in others)
     )
+
+
+def _is_large(op: tf.Operation, elements: int) -> bool:
+    """Whether the kernel, row by row, beats the rule for dense rows of so many elements."""
+    large = on_rows(op.type).large
+    return large is not None and elements >= large
+
+
+def _takes_rows(op: tf.Operation) -> bool:
+    """Whether rows of different shapes may come to an op."""
+    known = on_rows(op.type)
+    return known.hands_on or known.source is not None or rule_of(op.type) is not None
 
 
 def _applied(rule: Rule, call: Call) -> Results:
@@ -161,12 +161,12 @@ def _applied(rule: Rule, call: Call) -> Results:
     before = len(graph.get_operations())
     with graph.as_default():
         results = checked(call, None, rule(call, *call.inputs.values()))
-        if op.type not in ROW_KERNELS:  # which run as they are
+        if not on_rows(op.type).is_row_kernel:  # which run as they are
             check_attrs_of_rows(call, rule)
         if not _tf.in_xla_context(graph):
             results = [_of_known_shape(v, t) for v, t in zip(results, op.outputs)]
     walker.emit.operations += graph.get_operations()[before:]
-    if op.type in ROW_KERNELS:
+    if on_rows(op.type).is_row_kernel:
         walker.recorder.add(op, Outcome.LOOPED, BY_KERNEL, on_purpose=True)
     elif (dense := REGISTRY.rules(op.type)) and dense[0].outcome is Outcome.LOOPED:
         walker.recorder.add(op, Outcome.LOOPED, dense[0].note, on_purpose=True)

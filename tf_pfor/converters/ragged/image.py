@@ -32,17 +32,14 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSizes
-from tf_pfor.layouts.ragged_rules import LARGE, ragged_rule
+from tf_pfor.layouts.ragged_rules import ragged_rule
 from tf_pfor.layouts.row_sizes import Size
 
 _RESIZES = "ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor ScaleAndTranslate"
+_LARGE = 1 << 10  # from here on the kernel, row by row, is faster than gathers of all rows
 
 
-# Elements of an image from which on the kernel, row by row, is faster than gathers of all rows.
-LARGE.update(dict.fromkeys(_RESIZES.split(), 1 << 10))
-
-
-@ragged_rule(_RESIZES, is_source=True)
+@ragged_rule(_RESIZES, is_source=True, large=_LARGE)
 def resize(call: Call, images: Value, size: Value, *moved: Value) -> Any:
     """[b, h_i, w_i, c] to [b, H, W, c], or to [b, H_i, W_i, c]; scaled and ``moved``."""
     if rank_of(images) != 4 or not isinstance(size_at(images, 0), int):
