@@ -87,7 +87,7 @@ class ListRows:
       whole: [T, size, ...], all elements, for a list that a loop only pops.
       base: an object that identifies the list that a loop carried in. It stays while active rows
         are written, and so says that the other rows have not changed.
-      holds: what the elements are.
+      holds: the facts of its elements.
     """
 
     size: Any

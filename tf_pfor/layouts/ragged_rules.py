@@ -19,7 +19,7 @@ BY_KERNEL = "it has no kernel for batches: its kernel for one runs for all rows 
 
 @dataclasses.dataclass(slots=True)
 class OnRows:
-    """What is known of an op type on rows of different shapes.
+    """The facts of an op type on rows of different shapes.
 
     Attributes:
       rule: its rule, None if there is none.
@@ -48,7 +48,7 @@ _NOTHING = OnRows()
 
 
 def on_rows(op_type: str) -> OnRows:
-    """What is known of an op type."""
+    """The facts of an op type."""
     return OPS.get(op_type, _NOTHING)
 
 
@@ -58,7 +58,7 @@ def rule_of(op_type: str) -> Rule | None:
 
 
 def _register(op_types: Iterable[str], **facts: Any) -> None:
-    """Adds facts to those of op types, in new records: tests put the old ones back."""
+    """Adds facts of op types, in new records: tests put the old ones back."""
     facts = {name: fact for name, fact in facts.items() if fact not in (None, False)}
     for name in op_types:
         known = on_rows(name)
