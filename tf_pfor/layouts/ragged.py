@@ -66,7 +66,7 @@ class Ragged(Value):
         cls, tensor: tf.Tensor, sizes: Sequence[Size], origin: tf.Tensor | None = None
     ) -> Ragged:
         """From the packed form; axes behind the last axis that differs are axes of ``tensor``."""
-        padded = later(tensor, lambda: pad(tensor, sizes))
+        padded = later(tensor, sizes, lambda: pad(tensor, sizes))
         inner = _inner_shape(sizes, dims(tensor))
         return cls(Cell(tensor), inner, tensor.dtype, tuple(sizes), padded, origin=origin)
 
@@ -92,8 +92,10 @@ class Ragged(Value):
         shape = dims(tensor)
         assert shape is not None
         inner = _inner_shape(sizes, (None, *shape[len(sizes) + 1 :]))
-        cell = later(tensor, lambda: pack(tensor, sizes))
-        clean = Cell(tensor) if is_clean else later(tensor, lambda: cleaned(tensor, cell, sizes))
+        cell = later(tensor, sizes, lambda: pack(tensor, sizes))
+        clean = Cell(tensor)
+        if not is_clean:
+            clean = later(tensor, sizes, lambda: cleaned(tensor, cell, sizes))
         loose = None if is_clean else tensor
         return cls(cell, inner, tensor.dtype, tuple(sizes), clean, loose, is_tame, origin)
 

@@ -201,9 +201,18 @@ Size = int | tf.Tensor | RowSizes
 """The size of rows along one axis: an int, int32 [] where all are equal, or ``RowSizes``."""
 
 
-def later(tensor: tf.Tensor, make: Callable[[], tf.Tensor]) -> Cell:
-    """A cell whose tensor ``make`` makes when it is read, in the graph of ``tensor``."""
-    return Cell(None, lambda: beside(tensor, make))
+def later(tensor: tf.Tensor, sizes: Sequence[Size], make: Callable[[], tf.Tensor]) -> Cell:
+    """A cell whose tensor ``make`` makes of a tensor and sizes when it is read.
+
+    It does so in the graph that sees both: a branch may make sizes of what stands outside.
+    """
+
+    def made() -> tf.Tensor:
+        given = [s.tensor if isinstance(s, RowSizes) else s for s in sizes]
+        tensors = [t for t in given if isinstance(t, tf.Tensor)]
+        return beside(max([tensor, *tensors], key=_tf.depth_of), make)
+
+    return Cell(None, made)
 
 
 def beside(tensor: tf.Tensor, make: Callable[[], tf.Tensor]) -> tf.Tensor:

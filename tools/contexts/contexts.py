@@ -26,6 +26,7 @@ PAIRS = tf.reshape(tf.concat([X, X[::-1] * 0.9], 0), [2, N, T, D])
 
 ALL = [x for x in X]
 CUT = [x[:k] for x, k in zip(X, LENGTHS)]
+CHOSEN = [r if k > 2 else r * 0.5 for r, k in zip(CUT, LENGTHS)]
 NUMBERED = [x[: (i + 2) % T + 1] for i, x in enumerate(X)]
 
 Options = dict[str, Any]
@@ -73,6 +74,14 @@ def _of_number(body: Row, options: Options) -> Any:
         return body(X[i][: (i + 2) % T + 1])
 
     return tf_pfor.vmap(row, **options)(X)
+
+
+def _in_branch_of_cut(body: Row, options: Options) -> Any:
+    def row(e: Any) -> Any:
+        x, k = e
+        return tf.cond(k > 2, lambda: body(x[:k]), lambda: body(x[:k] * 0.5))
+
+    return _map(row, (X, LENGTHS), options)
 
 
 def _of_sparse(body: Row, options: Options) -> Any:
@@ -270,6 +279,7 @@ def contexts() -> dict[str, Context]:
         Context("dense rows", _of(X), ALL),
         Context("ragged rows", _of(_ragged(CUT)), CUT),
         Context("x[:k]", _of_cut, CUT),
+        Context("x[:k] in a branch", _in_branch_of_cut, CHOSEN),
         Context("x[:k], by axis_index", _of_number, NUMBERED),
         Context("sparse rows", _of_sparse, CUT),
         Context("map in map", _in_dense, both, nests=2),
