@@ -17,6 +17,7 @@ from tensorflow.python.eager import context as _context
 from tensorflow.python.eager.polymorphic_function import atomic_function as _atomic
 from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete
 from tensorflow.python.eager.polymorphic_function import polymorphic_function as _polymorphic
+from tensorflow.python.ops import control_flow_util_v2 as _control_flow
 from tensorflow.python.ops import script_ops
 from tensorflow.python.util import tf_decorator as _tf_decorator
 
@@ -227,3 +228,41 @@ def signature_of(function: Any) -> tuple[tuple[Any, ...] | None, dict[str, Any]]
     if type(function) is PolymorphicFunction and function.input_signature is not None:
         return tuple(function.input_signature), {}
     return None, {}
+
+
+def tell_of_variables(op: tf.Operation) -> None:
+    """Tells the functions of a copied loop or branch which variables they are given.
+
+    TensorFlow makes graphs of these functions when a gradient is asked for. In the graphs of loops
+    it does not know the variables, so gradients of what branches in them read are an error.
+    """
+    if not any(t.dtype == tf.resource for t in op.inputs):
+        return
+    for name, place, given in _function_places(op):
+        if getattr(op, place, None) is None:
+            # In a loop a trip may change shapes.
+            shapes = [t.shape for t in (op.outputs if op.type in _tf.LOOPS else given)]
+            graph = _control_flow.get_func_graph(op, shapes, name)
+            for outside, inside in zip(given, graph.inputs):
+                if outside.dtype == tf.resource:
+                    _tf.copy_handle_data(outside, inside)
+            for inner in graph.get_operations():
+                tell_of_variables(inner)
+            setattr(op, place, graph)
+
+
+def _function_places(op: tf.Operation) -> list[tuple[str, str, list[tf.Tensor]]]:
+    """The names of an op's functions, where TensorFlow keeps their graphs, and their inputs."""
+    inputs = list(op.inputs)
+    if op.type in _tf.LOOPS:
+        names = [op.get_attr(name).name for name in ("cond", "body")]
+        return [(name, p, inputs) for name, p in zip(names, ("_cond_graph", "_body_graph"))]
+    if op.type not in _tf.BRANCHES:
+        return []
+    if "Case" in op.type:
+        names = [f.name for f in op.get_attr("branches")]
+        places = [f"_branch_graph_{i}" for i in range(len(names))]
+    else:
+        names = [op.get_attr(name).name for name in ("then_branch", "else_branch")]
+        places = ["_true_graph", "_false_graph"]
+    return [(name, place, inputs[1:]) for name, place in zip(names, places)]

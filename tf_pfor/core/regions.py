@@ -248,7 +248,9 @@ def copied(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]
     if op.type.startswith("CudnnRNNBackprop"):  # it writes to what its forward op reserved
         at = [a.name for a in schema.inputs].index("reserve_space")
         inputs = [tf.raw_ops.DeepCopy(x=x) if i == at else x for i, x in enumerate(inputs)]
-    return _graphs.create_op(graph, op.type, list(inputs), protos, op.name).outputs
+    made = _graphs.create_op(graph, op.type, list(inputs), protos, op.name)
+    _functions.tell_of_variables(made)
+    return made.outputs
 
 
 def _of_constants(tensor: tf.Tensor, memo: dict[Any, list[tf.Operation]]) -> list[tf.Operation]:
