@@ -25,7 +25,7 @@ from collections.abc import Iterable
 DURATIONS = pathlib.Path(__file__).resolve().parent / "durations.json"
 UNKNOWN = 0.5  # seconds of a case that was never recorded
 SECONDS = 0.4
-LONGEST = 0.8
+LONGEST = 0.6
 
 # Each sample runs these, and one of the other checks.
 OF_EACH_SAMPLE = ("test_outcome", "test_values")

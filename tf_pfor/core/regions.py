@@ -134,7 +134,9 @@ class Region:
     @classmethod
     def of_graph(cls, graph: tf.Graph) -> Region:
         """All ops of a function graph, from its inputs to its outputs."""
-        ops = in_order({op for op in graph.get_operations() if op.type != "Placeholder"})
+        given = {t.op for t in graph.inputs}  # small captured tensors are constants there
+        made = {op for op in graph.get_operations() if op.type != "Placeholder"}
+        ops = in_order(made - given)
         return cls(tuple(ops), tuple(graph.inputs), tuple(graph.outputs))
 
     @property
