@@ -62,6 +62,10 @@ FORMS = {
 }
 
 
+def _slope(run, x):
+    return gradient_of(lambda: tf.reduce_sum(tf.sin(run())), x)
+
+
 def _both(name, source, form):
     body, x = BODIES[name], SOURCES[source]
     one = FORMS[form](lambda *row: body(lambda: READS[source](tf.convert_to_tensor(x)), *row))
@@ -75,10 +79,7 @@ def _both(name, source, form):
 @pytest.mark.parametrize("case", [f"{source}, {form}" for source in SOURCES for form in FORMS])
 def test_table_of_gradients(case, name):
     rows, mapped, x = _both(name, *case.split(", "))
-    found, expected = (
-        gradient_of(lambda: tf.reduce_sum(tf.sin(run())), x) for run in (mapped, rows)
-    )
-    found, expected = tf.convert_to_tensor(found), tf.convert_to_tensor(expected)
+    found, expected = tf.convert_to_tensor(_slope(mapped, x)), tf.convert_to_tensor(_slope(rows, x))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert np.abs(expected).max() > 0.01
 
@@ -86,13 +87,12 @@ def test_table_of_gradients(case, name):
 @pytest.mark.parametrize("source", SOURCES)
 def test_in_a_function_and_in_two_maps(source):
     rows, mapped, x = _both("growing_items", source, "called")
-    around = lambda run: gradient_of(lambda: tf.reduce_sum(tf.sin(run())), x)
-    expected = tf.convert_to_tensor(around(rows))
-    one = tf.function(lambda: tf.convert_to_tensor(around(mapped)), autograph=False)()
+    expected = tf.convert_to_tensor(_slope(rows, x))
+    one = tf.function(lambda: tf.convert_to_tensor(_slope(mapped, x)), autograph=False)()
     np.testing.assert_allclose(one, expected, rtol=1e-4)
     body = lambda *row: growing_items(lambda: READS[source](tf.convert_to_tensor(x)), *row)
     inner = lambda *each: tf_pfor.vmap(body, warn=False)(*each)
-    two = around(lambda: tf_pfor.vmap(inner, warn=False)(X[None], K[None]))
+    two = _slope(lambda: tf_pfor.vmap(inner, warn=False)(X[None], K[None]), x)
     np.testing.assert_allclose(tf.convert_to_tensor(two), expected, rtol=1e-4)
 
 
@@ -111,8 +111,7 @@ def test_branches_that_do_not_read_the_variable_in_two_maps():
     inner = lambda rows: tf_pfor.vmap(positive, warn=False)(rows)
     mapped = lambda: tf_pfor.vmap(inner, warn=False)(x[None]).flat_values
     rows = lambda: tf.concat([tf.function(positive)(r) for r in x], 0)
-    found, expected = (gradient_of(lambda: tf.reduce_sum(run() ** 2), v) for run in (mapped, rows))
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(_slope(mapped, v), _slope(rows, v), rtol=1e-5)
 
 
 def test_copies_of_functions_read_their_inputs():
@@ -137,7 +136,4 @@ def test_hessians_of_a_branch_in_a_loop_by_a_small_tensor():
     hessian = tf.function(tf_pfor.hessian(loss), autograph=False)
     rows = lambda: tf.stack([hessian(x) for x in X])
     mapped = tf.function(lambda: tf_pfor.vmap(tf_pfor.hessian(loss), warn=False)(X))
-    found, expected = (
-        gradient_of(lambda: tf.reduce_sum(tf.sin(run())), w) for run in (mapped, rows)
-    )
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(_slope(mapped, w), _slope(rows, w), rtol=1e-4, atol=1e-5)
