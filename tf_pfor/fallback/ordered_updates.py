@@ -178,7 +178,8 @@ def convert(
             ops = regions.in_order({*group.ops, *uneven_regions.copies(set(group.ops), walker)})
             with_it = f", {len(ops)} ops in one loop" if len(ops) > 1 else ""
             why = f"{named} runs one row after the other{with_it}"
-            results = walker.loop_together(first, ops, why, cause=cause)
+            uneven = uneven_regions.in_order(ops, walker)
+            results = walker.loop_together(first, ops, why, uneven, cause)
         except CannotVectorize as why:
             raise CannotVectorize(
                 f"{named} must run one row after the other, and cannot: {why}. Let no row read "

@@ -142,6 +142,15 @@ def spread(
     return members, uneven, varies
 
 
+def in_order(ops: Sequence[tf.Operation], walker: Conversion) -> set[Any]:
+    """The keys of tensors whose shapes may differ between rows that run one after the other."""
+    outputs = [t for op in ops for t in op.outputs if t.shape.rank != 0]
+    if all(is_static(dims(t)) for t in outputs) or _tf.in_xla_context(walker.emit.graph):
+        return set()
+    found, _ = _uneven(walker, set(ops), set(ops), in_loop=True)
+    return found & set(map(key, outputs))
+
+
 def check_alone(op: tf.Operation, walker: Conversion) -> None:
     """Raises CannotVectorize if an op may not have a loop of its own: its results are uneven."""
     if all(is_static(dims(t)) for t in op.outputs) or has_effects(op):

@@ -44,6 +44,7 @@ class Context:
       tape: whether ``run`` gives gradients by the rows ("", "around", "body", "twice": both).
       is_compiled: whether XLA compiles it.
       pads: whether results whose shape differs between rows are padded with zeros.
+      branches: whether rows choose between branches: the rows of one draw before the next.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Context:
     tape: str = ""
     is_compiled: bool = False
     pads: bool = False
+    branches: bool = False
 
 
 def _ragged(rows: list[tf.Tensor]) -> Any:
@@ -279,7 +281,7 @@ def contexts() -> dict[str, Context]:
         Context("dense rows", _of(X), ALL),
         Context("ragged rows", _of(_ragged(CUT)), CUT),
         Context("x[:k]", _of_cut, CUT),
-        Context("x[:k] in a branch", _in_branch_of_cut, CHOSEN),
+        Context("x[:k] in a branch", _in_branch_of_cut, CHOSEN, branches=True),
         Context("x[:k], by axis_index", _of_number, NUMBERED),
         Context("sparse rows", _of_sparse, CUT),
         Context("map in map", _in_dense, both, nests=2),
