@@ -253,7 +253,7 @@ class _SparseResult(NamedTuple):
 
     indices: tf.Tensor
     values: tf.Tensor
-    shape: tf.Tensor
+    shape: tf.Tensor  # perhaps of one row if it is stacked: ``shapes_in``
     count: Any
     known: dict[tuple[int, int], tuple[()]]  # keys: each axis and its size in a row, -1 if unknown
 
@@ -319,6 +319,19 @@ def check_axes(structure: Nest, axes: list[Any]) -> None:
         return x
 
     nests.replaced(nests.pack(structure, axes), (_RaggedResult, _SparseResult, _Encoded), check)
+
+
+def shapes_in(structure: Nest, count: int) -> frozenset[int]:
+    """Which of so many leaves of a body are shapes of sparse results: the largest is all it takes.
+
+    Args:
+      structure: the result of the body, by ``parts``.
+      count: the number of its leaves.
+    """
+    found: list[int] = []
+    visit = lambda x: found.append(x.shape)  # noqa: E731
+    nests.replaced(nests.pack(structure, range(count)), _SparseResult, visit)
+    return frozenset(found)
 
 
 def assembled(result: Nest) -> Any:
