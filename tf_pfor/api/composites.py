@@ -79,7 +79,7 @@ def _padded_by_xla(ragged: tf.RaggedTensor) -> tf.Tensor:
     at = splits[:-1, None] + places
     at = tf.where(at < splits[1:, None], at, tf.shape(values)[0])  # a zero stands behind the values
     zero = tf.zeros(tf.concat([[1], tf.shape(values)[1:]], 0), values.dtype)
-    return tf.gather(tf.concat([values, zero], 0), at)
+    return tf.gather_nd(tf.concat([values, zero], 0), tf.expand_dims(at, -1))  # of a dense gradient
 
 
 def _refuse(x: tf.RaggedTensor | tf.SparseTensor, what: str) -> NoReturn:
@@ -209,10 +209,12 @@ def opened(
     found: list[Any] = []
     held: list[tf.Tensor] = []
 
+    graph = tf.compat.v1.get_default_graph()
+    are_padded = in_blocks or _tf.in_body(graph) or _tf.in_xla_context(graph)
+
     def of_splits(values: tf.Tensor, splits: tf.Tensor) -> Any:
-        graph = tf.compat.v1.get_default_graph()
-        if in_blocks or _tf.in_body(graph) or _tf.in_xla_context(graph):
-            return _Padded.of(RAGGED.from_row_splits(values, splits))
+        if are_padded:
+            return _Padded.of(RAGGED.from_row_splits(values, splits, validate=False))
         held.append(values)
         return _Packed(splits[:-1], splits[1:])
 
@@ -238,7 +240,7 @@ def opened(
             return _SparseRows.of(x)
         if x.ragged_rank > 1:
             return _RaggedRows.of(x, of_splits)
-        return of_splits(x.values, x.row_splits)
+        return _Padded.of(x) if are_padded else of_splits(x.values, x.row_splits)
 
     nests.replaced(nest, _KINDS, found.append)
     made = nests.replaced(nest, of, rows)
@@ -360,7 +362,7 @@ def check_axes(structure: Nest, axes: list[Any]) -> None:
 
 
 def shapes_in(structure: Nest, count: int) -> frozenset[int]:
-    """Which of so many leaves of a body are shapes of sparse results: the largest is all it takes.
+    """The leaves of a body that are shapes of sparse results: the largest row is all it takes.
 
     Args:
       structure: the result of the body, by ``parts``.
@@ -368,7 +370,7 @@ def shapes_in(structure: Nest, count: int) -> frozenset[int]:
     """
     found: list[int] = []
     visit = lambda x: found.append(x.shape)  # noqa: E731
-    nests.replaced(nests.pack(structure, range(count)), _SparseResult, visit)
+    nests.replaced(nests.pack(structure, [*range(count)]), _SparseResult, visit)
     return frozenset(found)
 
 
