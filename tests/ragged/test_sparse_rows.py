@@ -221,6 +221,28 @@ def embedded(row):
     return tf.nn.embedding_lookup_sparse(TABLE, places, None, combiner="sum")
 
 
+def embedded_safely(row):
+    """The means of embeddings of the lists of a row, zeros for a list that is empty."""
+    return tf.nn.safe_embedding_lookup_sparse(TABLE, tf.cast(row, tf.int64).to_sparse())
+
+
+def two_lists(x):
+    return tf.RaggedTensor.from_row_lengths(x, tf.stack([2, tf.size(x) - 2]))
+
+
+def filled_lists(row):
+    s, is_empty = tf.sparse.fill_empty_rows(row.to_sparse(), 7.0)
+    return *parts(s), is_empty
+
+
+def reshaped(shape_of):
+    def body(row):
+        s = row.to_sparse()
+        return parts(tf.sparse.reshape(s, shape_of(*tf.unstack(s.dense_shape))))
+
+    return body
+
+
 def slope(row):
     x = row.flat_values
     return gradient_of(lambda: tf.reduce_sum(row.with_flat_values(x).to_sparse().values ** 2), x)
@@ -234,16 +256,30 @@ TO_SPARSE = {
     "two axes": (lambda r: parts(r.to_sparse()), OF_TWO),
     "three axes": (lambda r: parts(r.to_sparse()), OF_THREE),
     "of pairs": (lambda r: parts(r.to_sparse()), OF_PAIRS),
-    "of two lists": (
-        lambda x: parts(tf.RaggedTensor.from_row_lengths(x, [2, tf.size(x) - 2]).to_sparse()),
-        OF_ONE),
+    "of two lists": (lambda x: parts(two_lists(x).to_sparse()), OF_ONE),
     "itself": (lambda r: (r * 2.0).to_sparse(), OF_TWO),
     "sum": (lambda r: tf.sparse.reduce_sum(tf.sparse.map_values(tf.sin, r.to_sparse())), OF_TWO),
     "dense": (lambda r: tf.sparse.to_dense(r.to_sparse()), OF_TWO),
     "embedded": (embedded, OF_TWO),
     "slope": (slope, OF_TWO),
+    "embedded safely": (embedded_safely, OF_TWO),
+    "two lists, embedded safely": (lambda x: embedded_safely(two_lists(x % 5.0)), OF_ONE),
+    "filled": (filled_lists, OF_TWO),
+    "two lists, filled": (lambda x: filled_lists(two_lists(x)), OF_ONE),
+    "in a vector": (reshaped(lambda a, b: [a * b]), OF_TWO),
+    "in a vector, by -1": (reshaped(lambda a, b: [-1]), OF_TWO[::2]),
+    "the other way": (reshaped(lambda a, b: tf.stack([b, a])), OF_TWO),
+    "in three axes": (reshaped(lambda a, b: tf.stack([a, 1, b])), OF_TWO),
 }  # fmt: skip
 test_table_of_ragged_rows = table_of(
     TO_SPARSE, ways=["eager", "unknown n, few rows", "vmap", "around", "dataset"],
-    only={"vmap": ["itself"], "around": ["of pairs", "of two lists", "sum"]}, tolerance=(1e-5, 1e-6),
+    only={
+        "vmap": ["itself"],
+        "around": ["of pairs", "of two lists", "sum", "filled", "two lists, embedded safely"],
+    },
+    tolerance=(1e-5, 1e-6), by=(TABLE,),
+)  # fmt: skip
+test_a_new_shape_of_another_number_of_places = errors_of(
+    {"a column more": reshaped(lambda a, b: tf.stack([a, b + 1]))}, OF_TWO[::2],
+    match="another number of places",
 )  # fmt: skip
