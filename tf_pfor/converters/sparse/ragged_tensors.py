@@ -64,7 +64,7 @@ def to_tensor(
 
 @ragged_rule("RaggedTensorToSparse", is_source=True)
 def to_sparse(call: Call, rt_nested_splits: list[Value], rt_dense_values: Value) -> Any:
-    """All rows as one RaggedTensor, whose entries are cut behind those of each row."""
+    """All rows as one RaggedTensor, whose entries are cut row by row."""
     flat, count = flat_of(call, rt_dense_values, is_vector=False)
     levels, counts, lengths = _joint_levels(call, rt_nested_splits, count)
     at, values, _ = call.rebuild(rt_nested_splits=levels, rt_dense_values=flat)
