@@ -278,7 +278,7 @@ class FirstAxis:
 
     def __init__(self, call: Call, size: Size):
         self.call = call
-        self.size: Any = size if isinstance(size, RowSizes) else tf.cast(size, tf.int64)
+        self.size: Size = size if isinstance(size, RowSizes) else tf.cast(size, tf.int64)
 
     @property
     def total(self) -> tf.Tensor:

@@ -189,7 +189,7 @@ def sparse_bincount(
     axis = FirstAxis(call, shape[0])
     full = tf.stack([axis.total, shape[1]])
     made = call.rebuild(indices=axis.merged(entries), dense_shape=full, **changes)
-    inner = [tf.cast(k, tf.int32) for k in (axis.size, bins)]
+    inner = [tf.cast(k, tf.int32) for k in (shape[0], bins)]
     return call.like(tf.reshape(made, tf.stack([call.loop.length, *inner])))
 
 

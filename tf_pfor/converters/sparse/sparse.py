@@ -32,7 +32,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import expand_to_rank, fold, inner_dims
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowSizes, same_sizes, shape_value
+from tf_pfor.layouts.ragged import Ragged, RowSizes, Size, same_sizes, shape_value
 
 _BROADCAST_RANK = 5
 """The kernels that read a dense tensor beside a sparse one take no higher rank."""
@@ -298,11 +298,10 @@ def _product(sizes: list[Any]) -> tf.Tensor:
     return made
 
 
-def _at_entries(size: Any, entries: Entries) -> tf.Tensor:
+def _at_entries(size: Size, entries: Entries) -> tf.Tensor:
     """The size in the row of each entry; one number if all rows share it."""
-    if isinstance(size, RowSizes):
-        size = tf.gather(size.tensor, entries.rows)
-    return tf.cast(size, tf.int64)
+    number = tf.gather(size.tensor, entries.rows) if isinstance(size, RowSizes) else size
+    return tf.cast(number, tf.int64)
 
 
 @sparse_rule("SparseConcat", attrs=("concat_dim",))
