@@ -88,8 +88,8 @@ def _refuse(x: tf.RaggedTensor | tf.SparseTensor, what: str) -> NoReturn:
     if isinstance(x, tf.RaggedTensor):
         dense = "x.to_tensor() and x.row_lengths(), of which the function takes row[:length]"
     ways = (
-        "Call vmap(fn, jit_compile=True) outside of a tf.function, which pads the rows before XLA "
-        f"sees them; map over {dense}, made before what is compiled; or leave out jit_compile."
+        "Call vmap(fn, jit_compile=True) outside of what is compiled, which pads the rows before "
+        f"XLA sees them; map over {dense}, made before what is compiled; or leave out jit_compile."
     )
     if _tf.in_body(tf.compat.v1.get_default_graph()):
         ways = "Leave out jit_compile."
