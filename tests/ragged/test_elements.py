@@ -217,3 +217,61 @@ def test_sparse_elements_in_any_order():
     whole = OF_ROWS["sparse in any order"][1]
     found = tf_pfor.vectorized_map(tf.sparse.to_dense, whole)
     np.testing.assert_array_equal(found, [[4, 2, 0], [0, 0, 0], [1, 0, 3]])
+
+
+OF_SPARSE = {
+    "itself": lambda s: s,
+    "retained": lambda s: tf.sparse.retain(s, s.values > 1.0),
+    "slice": lambda s: tf.sparse.slice(s, [0, 1], [2, 3]),
+    "halves": lambda s: tf.sparse.split(s, 2, axis=1),
+    "transposed": tf.sparse.transpose,
+    "joined": lambda s: tf.sparse.concat(0, [s, s]),
+    "reshaped": lambda s: tf.sparse.reshape(s, [5, -1]),
+    "slice of a dense tensor": lambda s: tf.sparse.slice(
+        tf.sparse.from_dense(tf.sparse.to_dense(s)), [1, 0], [2, 4]
+    ),
+}
+
+
+def under_a_tape(run, s):
+    with tf.GradientTape() as tape:
+        tape.watch(s.values)
+        return run(s)
+
+
+PLACES_OF_MAPS = {
+    "eager": lambda run, _: run,
+    "function": lambda run, _: tf.function(run, autograph=False),
+    "unknown n": lambda run, s: tf.function(
+        run,
+        autograph=False,
+        input_signature=[tf.SparseTensorSpec([None, *s.shape[1:]], s.dtype)],
+    ),
+    "tape": lambda run, _: lambda s: under_a_tape(run, s),
+}
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+@pytest.mark.parametrize(
+    ("way", "name"),
+    [
+        *(("eager", name) for name in OF_SPARSE),
+        *(("function", name) for name in ("retained", "slice")),
+        *(("unknown n", name) for name in ("retained", "slice", "halves")),
+        ("tape", "retained"),
+    ],
+)
+def test_shapes_of_sparse_results_are_known_without_rows(way, name, n):
+    body = OF_SPARSE[name]
+    run = PLACES_OF_MAPS[way](lambda s: strict_map(body, s), CUBE)
+    found = run(tf.sparse.slice(CUBE, [0, 0, 0], [n, *CUBE.shape[1:]]))
+    wanted = body(tf.sparse.from_dense(OTHER_CUBE[0] * 0))
+    for got, want in zip(tf.nest.flatten(found), tf.nest.flatten(wanted), strict=True):
+        assert got.dense_shape.numpy().tolist() == [n, *want.dense_shape.numpy()]
+
+
+def test_sizes_of_sets_that_all_rows_share_are_known_without_rows():
+    numbers = tf.constant([[[1, 2], [3, 3]], [[4, 5], [6, 7]]])
+    for n, last in ((0, 0), (2, 2)):
+        found = strict_map(lambda x: tf.sets.union(x, x), numbers[:n])
+        assert found.dense_shape.numpy().tolist() == [n, 2, last]

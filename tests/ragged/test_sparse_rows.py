@@ -209,3 +209,77 @@ test_index_out_of_bounds_is_of_its_row = errors_of(
     {"sum": summed}, tf.constant([[[0, 0], [2, 1]], [[0, 0], [1, 1]]], tf.int64),
     match="out of bounds",
 )  # fmt: skip
+
+
+def nested(rows, rank=None):
+    return tf.ragged.constant(rows, ragged_rank=rank, dtype=tf.float32)
+
+
+def embedded(row):
+    """The sums of embeddings of the lists of a row."""
+    places = tf.cast(row, tf.int64).to_sparse()
+    return tf.nn.embedding_lookup_sparse(TABLE, places, None, combiner="sum")
+
+
+def embedded_safely(row):
+    """The means of embeddings of the lists of a row, zeros for a list that is empty."""
+    return tf.nn.safe_embedding_lookup_sparse(TABLE, tf.cast(row, tf.int64).to_sparse())
+
+
+def two_lists(x):
+    return tf.RaggedTensor.from_row_lengths(x, tf.stack([2, tf.size(x) - 2]))
+
+
+def filled_lists(row):
+    s, is_empty = tf.sparse.fill_empty_rows(row.to_sparse(), 7.0)
+    return *parts(s), is_empty
+
+
+def reshaped(shape_of):
+    def body(row):
+        s = row.to_sparse()
+        return parts(tf.sparse.reshape(s, shape_of(*tf.unstack(s.dense_shape))))
+
+    return body
+
+
+def slope(row):
+    x = row.flat_values
+    return gradient_of(lambda: tf.reduce_sum(row.with_flat_values(x).to_sparse().values ** 2), x)
+
+
+OF_TWO = nested([[[1.0, 2.0], [3.0]], [], [[0.0], [], [4.0, 2.0, 1.0]], [[]]])
+OF_THREE = nested([[[[1.0], [2.0, 3.0]], []], [], [[[4.0]], [[], [5.0]]], [[[6.0, 7.0]]]])
+OF_PAIRS = nested([[[[1.0, 2.0], [3.0, 4.0]], []], [[[5.0, 6.0]]], []], 2)
+OF_ONE = nested([[1.0, 2.0, 3.0], [4.0, 5.0], [6.0, 7.0, 8.0, 9.0]])
+TO_SPARSE = {
+    "two axes": (lambda r: parts(r.to_sparse()), OF_TWO),
+    "three axes": (lambda r: parts(r.to_sparse()), OF_THREE),
+    "of pairs": (lambda r: parts(r.to_sparse()), OF_PAIRS),
+    "of two lists": (lambda x: parts(two_lists(x).to_sparse()), OF_ONE),
+    "itself": (lambda r: (r * 2.0).to_sparse(), OF_TWO),
+    "sum": (lambda r: tf.sparse.reduce_sum(tf.sparse.map_values(tf.sin, r.to_sparse())), OF_TWO),
+    "dense": (lambda r: tf.sparse.to_dense(r.to_sparse()), OF_TWO),
+    "embedded": (embedded, OF_TWO),
+    "slope": (slope, OF_TWO),
+    "embedded safely": (embedded_safely, OF_TWO),
+    "two lists, embedded safely": (lambda x: embedded_safely(two_lists(x % 5.0)), OF_ONE),
+    "filled": (filled_lists, OF_TWO),
+    "two lists, filled": (lambda x: filled_lists(two_lists(x)), OF_ONE),
+    "in a vector": (reshaped(lambda a, b: [a * b]), OF_TWO),
+    "in a vector, by -1": (reshaped(lambda a, b: [-1]), OF_TWO[::2]),
+    "the other way": (reshaped(lambda a, b: tf.stack([b, a])), OF_TWO),
+    "in three axes": (reshaped(lambda a, b: tf.stack([a, 1, b])), OF_TWO),
+}  # fmt: skip
+test_table_of_ragged_rows = table_of(
+    TO_SPARSE, ways=["eager", "unknown n, few rows", "vmap", "around", "dataset"],
+    only={
+        "vmap": ["itself"],
+        "around": ["of pairs", "of two lists", "sum", "filled", "two lists, embedded safely"],
+    },
+    tolerance=(1e-5, 1e-6), by=(TABLE,),
+)  # fmt: skip
+test_a_new_shape_of_another_number_of_places = errors_of(
+    {"a column more": reshaped(lambda a, b: tf.stack([a, b + 1]))}, OF_TWO[::2],
+    match="another number of places",
+)  # fmt: skip

@@ -11,6 +11,7 @@ from tensorflow.python.framework import type_spec as _type_spec
 
 COMPOSITE: Any = tf.__internal__.CompositeTensor
 RAGGED: Any = tf.RaggedTensor  # the stubs know no constructors
+ROWS = (tf.RaggedTensor, tf.SparseTensor)
 
 
 class Encoder(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
@@ -16,7 +17,9 @@ from tf_pfor.core.report import Recorder, refusal
 from tf_pfor.core.settings import Settings
 from tf_pfor.core.values import Value
 from tf_pfor.fallback import nested_maps
-from tf_pfor.layouts.ragged import Ragged
+from tf_pfor.layouts import quick
+from tf_pfor.layouts.ragged import Ragged, RowShape
+from tf_pfor.layouts.row_sizes import RowSizes
 from tf_pfor.tracing.trace import Body
 from tf_pfor.walker.walker import Failed, Walker
 
@@ -29,6 +32,7 @@ def convert_body(
     recorder: Recorder,
     block: Block | None = None,
     invariant: frozenset[int] = frozenset(),
+    shapes: frozenset[int] = frozenset(),
 ) -> list[Any]:
     """Converts a traced body in the current graph.
 
@@ -40,6 +44,8 @@ def convert_body(
       recorder: told what happened to each op.
       block: the place of the iterations among all; None when these are all.
       invariant: the leaves that must be loop-invariant and are returned unstacked.
+      shapes: the leaves of which only the largest of all rows is wanted, which may be known without
+        rows. They have one row then.
 
     Returns:
       For each leaf of the body's structure: a stacked tensor, an operation or None.
@@ -53,7 +59,7 @@ def convert_body(
         try:
             values = iter(walker.convert(body.outputs, body.operations))
             return [
-                _result(walker, next(values), i in invariant, i)
+                _result(walker, next(values), i in invariant, i in shapes, i)
                 if isinstance(leaf, tf.Tensor)
                 else (walker.group(leaf) if isinstance(leaf, tf.Operation) else None)
                 for i, leaf in enumerate(body.leaves)
@@ -72,8 +78,10 @@ def convert_body(
     return nested_maps.convert_body(body, elements, n, settings, recorder, attempt)
 
 
-def _result(walker: Walker, value: Value, is_invariant: bool, position: int) -> Any:
+def _result(walker: Walker, value: Value, is_invariant: bool, is_shape: bool, position: int) -> Any:
     """A result as it leaves: stacked, or unstacked where the caller asked for that."""
+    if is_shape:
+        return _shape_of(walker, value)
     if not is_invariant:
         return _tensor_of(walker, value)
     if value.is_stacked:
@@ -82,6 +90,17 @@ def _result(walker: Walker, value: Value, is_invariant: bool, position: int) -> 
             "depends on the mapped arguments. Give it an axis."
         )
     return value.tensor
+
+
+def _shape_of(walker: Walker, value: Value) -> tf.Tensor:
+    """Shapes, in one row where it is known without rows which is the largest."""
+    if isinstance(value, RowShape):
+        with walker.emit.as_default():
+            found = [quick.largest(s.tensor) if isinstance(s, RowSizes) else s for s in value.sizes]
+            return tf.stack([[tf.cast(s, value.dtype) for s in found]])
+    if value.is_stacked:
+        return _tensor_of(walker, value)
+    return walker.emit("ExpandDims", value.tensor, np.int32(0))
 
 
 def _tensor_of(walker: Walker, value: Value) -> Any:

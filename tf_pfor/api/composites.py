@@ -15,15 +15,16 @@ broadcast. The fields of other extension types are taken apart one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs, _types
 from tf_pfor._tf._types import RAGGED
 from tf_pfor.core import nests
-from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.errors import ArgumentError, NotVectorizableError
 from tf_pfor.core.nests import Nest
 
 # ---------------------------------------------------------------------------
@@ -58,12 +59,44 @@ class _Padded(NamedTuple):
     @classmethod
     def of(cls, ragged: tf.RaggedTensor) -> _Padded:
         """Makes them of a RaggedTensor of ragged rank 1."""
+        if _tf.in_xla_context(tf.compat.v1.get_default_graph()):
+            return cls(_padded_by_xla(ragged), ragged.row_lengths())
         return cls(ragged.to_tensor(), ragged.row_lengths())
 
     def cut(self, values: Supply) -> tf.Tensor:
         """In an iteration: the row."""
         del values
         return self.padded[: self.length]
+
+
+def _padded_by_xla(ragged: tf.RaggedTensor) -> tf.Tensor:
+    """``ragged.to_tensor()``, by ops that XLA has; it needs the longest row."""
+    values, splits = ragged.values, tf.cast(ragged.row_splits, tf.int32)
+    known = _tf.static_value(ragged.row_splits)
+    if known is None:
+        _refuse(ragged, "how long its longest row is")
+    places = np.arange(np.max(np.diff(known), initial=0), dtype=np.int32)
+    at = splits[:-1, None] + places
+    at = tf.where(at < splits[1:, None], at, tf.shape(values)[0])  # a zero stands behind the values
+    zero = tf.zeros(tf.concat([[1], tf.shape(values)[1:]], 0), values.dtype)
+    return tf.gather_nd(tf.concat([values, zero], 0), tf.expand_dims(at, -1))  # of a dense gradient
+
+
+def _refuse(x: tf.RaggedTensor | tf.SparseTensor, what: str) -> NoReturn:
+    """Raises, of rows under XLA."""
+    kind, dense = type(x).__name__, "tf.sparse.to_dense(x)"
+    if isinstance(x, tf.RaggedTensor):
+        dense = "x.to_tensor() and x.row_lengths(), of which the function takes row[:length]"
+    ways = (
+        "Call vmap(fn, jit_compile=True) outside of what is compiled, which pads the rows before "
+        f"XLA sees them; map over {dense}, made before what is compiled; or leave out jit_compile."
+    )
+    if _tf.in_body(tf.compat.v1.get_default_graph()):
+        ways = "Leave out jit_compile."
+    raise NotVectorizableError(
+        f"A map under jit_compile is over a {kind} of shape {x.shape}, and XLA needs to know "
+        f"{what}. {ways}"
+    )
 
 
 class _RaggedRows(NamedTuple):
@@ -98,6 +131,8 @@ class _SparseRows(NamedTuple):
     @classmethod
     def of(cls, sparse: tf.SparseTensor) -> _SparseRows:
         """Makes them of a SparseTensor."""
+        if _tf.in_xla_context(tf.compat.v1.get_default_graph()):
+            _refuse(sparse, "how many entries a row has")
         sparse = tf.sparse.reorder(sparse)  # or the elements of a row need not lie together
         n, numbers = sparse.dense_shape[0], sparse.indices[:, 0]
         counts = tf.math.unsorted_segment_sum(tf.ones_like(numbers), numbers, n)
@@ -163,6 +198,8 @@ def opened(
 ) -> tuple[Any, Callable[[Any], Any]]:
     """A nest with dense tensors in place of composites, and what cuts one iteration.
 
+    In the nest they may have been opened before, as rows that are padded.
+
     Args:
       nest: the nest; it is returned itself if it has none.
       of: the composite to open.
@@ -172,10 +209,12 @@ def opened(
     found: list[Any] = []
     held: list[tf.Tensor] = []
 
+    graph = tf.compat.v1.get_default_graph()
+    are_padded = in_blocks or _tf.in_body(graph) or _tf.in_xla_context(graph)
+
     def of_splits(values: tf.Tensor, splits: tf.Tensor) -> Any:
-        graph = tf.compat.v1.get_default_graph()
-        if in_blocks or _tf.in_body(graph) or _tf.in_xla_context(graph):
-            return _Padded.of(RAGGED.from_row_splits(values, splits))
+        if are_padded:
+            return _Padded.of(RAGGED.from_row_splits(values, splits, validate=False))
         held.append(values)
         return _Packed(splits[:-1], splits[1:])
 
@@ -201,8 +240,9 @@ def opened(
             return _SparseRows.of(x)
         if x.ragged_rank > 1:
             return _RaggedRows.of(x, of_splits)
-        return of_splits(x.values, x.row_splits)
+        return _Padded.of(x) if are_padded else of_splits(x.values, x.row_splits)
 
+    nests.replaced(nest, _KINDS, found.append)
     made = nests.replaced(nest, of, rows)
     if not found:
         return nest, lambda row: row
@@ -253,7 +293,7 @@ class _SparseResult(NamedTuple):
 
     indices: tf.Tensor
     values: tf.Tensor
-    shape: tf.Tensor
+    shape: tf.Tensor  # perhaps of one row if it is stacked: ``shapes_in``
     count: Any
     known: dict[tuple[int, int], tuple[()]]  # keys: each axis and its size in a row, -1 if unknown
 
@@ -319,6 +359,19 @@ def check_axes(structure: Nest, axes: list[Any]) -> None:
         return x
 
     nests.replaced(nests.pack(structure, axes), (_RaggedResult, _SparseResult, _Encoded), check)
+
+
+def shapes_in(structure: Nest, count: int) -> frozenset[int]:
+    """The leaves of a body that are shapes of sparse results: the largest row is all it takes.
+
+    Args:
+      structure: the result of the body, by ``parts``.
+      count: the number of its leaves.
+    """
+    found: list[int] = []
+    visit = lambda x: found.append(x.shape)  # noqa: E731
+    nests.replaced(nests.pack(structure, [*range(count)]), _SparseResult, visit)
+    return frozenset(found)
 
 
 def assembled(result: Nest) -> Any:

@@ -36,18 +36,23 @@ def places_of_rows(in_axes: Axes, args: tuple[Any, ...], kwargs: dict[str, Any])
     return Rows([*zip(owners, axes), *by_name])
 
 
+def padded(args: tuple[Any, ...], in_axes: Axes) -> tuple[Any, ...]:
+    """The arguments with padded rows in place of ragged and sparse tensors to map over.
+
+    They are made before XLA sees them: it has no ops for that, and knows no longest row.
+    """
+    opened = tuple(a for a, _ in _opened(args, in_axes, in_blocks=True, of=_types.ROWS))
+    return opened if len(opened) == len(args) else args
+
+
 def with_dense(
     fn: Callable[..., Any], args: tuple[Any, ...], in_axes: Axes, *, in_blocks: bool
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """``fn`` and arguments with dense tensors in place of ragged and sparse ones to map over."""
-    entries = in_axes if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
-    pairs = [
-        composites.opened(a, in_blocks=in_blocks, axes=_axes_of(a, axis, f"in_axes[{i}]"))
-        for i, (a, axis) in enumerate(zip(args, entries))
-    ]
+    pairs = _opened(args, in_axes, in_blocks=in_blocks)
     opened = tuple(a for a, _ in pairs)
     converted = autographed(fn, "vmap")
-    if len(entries) != len(args) or all(a is b for a, b in zip(args, opened)):
+    if len(opened) != len(args) or all(a is b for a, b in zip(args, opened)):
         return converted, args
 
     def of_rows(*rows: Nest, **kwargs: Nest) -> Any:
@@ -56,6 +61,21 @@ def with_dense(
         return converted(*given, **kwargs)
 
     return of_rows, opened
+
+
+def _opened(
+    args: tuple[Any, ...],
+    in_axes: Axes,
+    *,
+    in_blocks: bool,
+    of: tuple[type, ...] = (_types.COMPOSITE,),
+) -> list[tuple[Any, Callable[[Any], Any]]]:
+    """Each argument that ``in_axes`` has an entry for, opened, and what cuts its rows."""
+    entries = in_axes if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
+    return [
+        composites.opened(a, of=of, in_blocks=in_blocks, axes=_axes_of(a, axis, f"in_axes[{i}]"))
+        for i, (a, axis) in enumerate(zip(args, entries))
+    ]
 
 
 def _axes_of(arg: object, axes: object, name: str) -> Callable[[Any], Any]:

@@ -158,9 +158,12 @@ def _at_once(
     none = n == 0 if isinstance(n, int) else False
     if none and not _tf.in_xla_context(tf.compat.v1.get_default_graph()):
         elements, n = with_unknown_number(elements)
-    leaves = convert_body(body, elements, n, job.settings, recorder, job.part, shared)
+    shapes: frozenset[int] = frozenset()
+    if not _tf.in_body(tf.compat.v1.get_default_graph()):  # whose maps convert it again for pairs
+        shapes = composites.shapes_in(body.structure, len(body.leaves))
+    leaves = convert_body(body, elements, n, job.settings, recorder, job.part, shared, shapes)
     for i, leaf in enumerate(leaves if none else []):
-        if isinstance(leaf, tf.Tensor) and i not in shared and leaf.shape.rank:
+        if isinstance(leaf, tf.Tensor) and i not in shared | shapes and leaf.shape.rank:
             leaf.set_shape([0, *leaf.shape[1:]])
     return leaves
 

@@ -18,6 +18,7 @@ from tf_pfor.api.mapped_arguments import (
     check_rows,
     check_tensors,
     elements_of,
+    padded,
     places_of_rows,
 )
 from tf_pfor.api.options import Job, Options, check_bool
@@ -221,6 +222,8 @@ def _make(
     @tf.autograph.experimental.do_not_convert
     def call(noted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         check_rows(args, kwargs, in_axes)
+        if jit_compile and not _tf.in_xla_context(tf.compat.v1.get_default_graph()):
+            args = padded(args, in_axes)
         if tf.executing_eagerly() and options.progress:
             return mapped(*args, **kwargs)
         if tf.executing_eagerly():

@@ -273,24 +273,34 @@ class FirstAxis:
 
     Args:
       call: the call.
-      size: the length of the axis in each row, an integer scalar.
+      size: the length of the axis in each row: an integer scalar, or ``RowSizes``.
     """
 
-    def __init__(self, call: Call, size: tf.Tensor):
-        self.call, self.size = call, tf.cast(size, tf.int64)
+    def __init__(self, call: Call, size: Size):
+        self.call = call
+        self.size: Size = size if isinstance(size, RowSizes) else tf.cast(size, tf.int64)
 
     @property
     def total(self) -> tf.Tensor:
         """The length of the merged axis."""
-        n = self.call.loop.length
-        return tf.cast(n, tf.int64) * self.size
+        if isinstance(self.size, RowSizes):
+            return tf.reduce_sum(tf.cast(self.size.tensor, tf.int64))
+        return tf.cast(self.call.loop.length, tf.int64) * self.size
+
+    def _begins(self, rows: tf.Tensor) -> tf.Tensor:
+        """The begin of each of some rows in the merged axis."""
+        if isinstance(self.size, RowSizes):
+            return tf.cast(tf.gather(self.size.starts, rows), tf.int64)
+        return rows * self.size
 
     def merged(self, entries: Entries) -> tf.Tensor:
         """Indices [total, m] of all rows; what is out of bounds stays so."""
+        rows, size = entries.rows, self.size
+        if isinstance(size, RowSizes):
+            size = tf.cast(tf.gather(size.tensor, rows)[:, None], tf.int64)
         first, behind = tf.split(tf.cast(entries.flat[0], tf.int64), [1, -1], 1)
-        is_in = (first >= 0) & (first < self.size)
-        rows = tf.expand_dims(entries.rows, 1)
-        moved = tf.where(is_in, first + rows * self.size, self.total)
+        is_in = (first >= 0) & (first < size)
+        moved = tf.where(is_in, first + tf.expand_dims(self._begins(rows), 1), self.total)
         return tf.concat([moved, behind], 1)
 
     def shapes(self, last: tf.Tensor) -> Value:
@@ -299,7 +309,10 @@ class FirstAxis:
 
     def split(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The row of each index [total, m], and the index in that row."""
-        size = tf.maximum(self.size, 1)
-        rows = indices[:, 0] // size
-        own = indices[:, 0] - rows * size
+        at = indices[:, 0]
+        if isinstance(self.size, RowSizes):
+            rows = tf.cast(tf.gather(self.size.rows, at), tf.int64)
+        else:
+            rows = at // tf.maximum(self.size, 1)
+        own = at - self._begins(rows)
         return rows, tf.concat([own[:, None], indices[:, 1:]], 1)

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor.converters.ragged._entries import by_row
 from tf_pfor.converters.ragged._forms import (
     after_check,
     from_packed,
@@ -15,12 +16,13 @@ from tf_pfor.converters.ragged._forms import (
     row_sizes,
     uses_packed,
 )
-from tf_pfor.converters.sparse._joint_rows import flat_of, joint_splits, own_splits
+from tf_pfor.converters.sparse._joint_rows import flat_of, joint_splits, own_splits, rows_of
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, Size, same_sizes
+from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, Size, same_sizes, shape_value
 from tf_pfor.layouts.ragged_rules import ragged_rule
+from tf_pfor.layouts.row_sizes import dim
 
 
 @ragged_rule("RaggedTensorToTensor", is_source=True)
@@ -60,19 +62,49 @@ def to_tensor(
     return from_padded(call, made, sizes) if differ else call.like(made)
 
 
+@ragged_rule("RaggedTensorToSparse", is_source=True)
+def to_sparse(call: Call, rt_nested_splits: list[Value], rt_dense_values: Value) -> Any:
+    """All rows as one RaggedTensor, whose entries are cut row by row."""
+    flat, count = flat_of(call, rt_dense_values, is_vector=False)
+    levels, counts, lengths = _joint_levels(call, rt_nested_splits, count)
+    at, values, _ = call.rebuild(rt_nested_splits=levels, rt_dense_values=flat)
+    rows, own = rows_of(tf.cast(at[:, 0], tf.int32), counts[0])
+    own = tf.concat([tf.cast(own, at.dtype)[:, None], at[:, 1:]], 1)
+    own.set_shape([None, len(levels) + rank_of(rt_dense_values)])
+    widths = [_longest(call, *level) for level in zip(lengths, counts)]
+    rest = [dim(flat, k) for k in range(1, rank_of(rt_dense_values))]
+    shape = shape_value(call.emit, [counts[0], *widths, *rest], call.output_dtype(2))
+    return [*by_row(call, rows, [own, values]), shape]
+
+
+def _joint_levels(
+    call: Call, given: list[Value], count: Size
+) -> tuple[list[tf.Tensor], list[Size], list[tf.Tensor]]:
+    """The row splits of all rows, the number of parts of each row, and the lengths of all parts."""
+    levels: list[tf.Tensor] = []
+    counts: list[Size] = []
+    for splits in reversed(given):
+        joint, count = joint_splits(call, splits, count)
+        levels.insert(0, joint)
+        counts.insert(0, count)
+    return levels, counts, [t[1:] - t[:-1] for t in levels]
+
+
+def _longest(call: Call, lengths: tf.Tensor, many: Size) -> Size:
+    """The length of the longest part in each row."""
+    n = call.loop.length
+    rows = many.rows if isinstance(many, RowSizes) else tf.repeat(tf.range(n), many)
+    most = tf.math.unsorted_segment_max(tf.cast(lengths, tf.int32), rows, n)
+    return row_sizes(call, tf.maximum(most, 0))
+
+
 def _partition(
     call: Call, given: list[Value], count: Size
 ) -> tuple[list[tf.Tensor], list[Size], list[tf.Tensor]]:
     """The partition of all rows; by levels, how many parts each row has, and their lengths."""
     kinds = call.attr("row_partition_types")
     if all(kind == "ROW_SPLITS" for kind in kinds):
-        tensors: list[tf.Tensor] = []
-        counts: list[Size] = []
-        for splits in reversed(given):
-            joint, count = joint_splits(call, splits, count)
-            tensors.insert(0, joint)
-            counts.insert(0, count)
-        return tensors, counts, [t[1:] - t[:-1] for t in tensors]
+        return _joint_levels(call, given, count)
     if len(kinds) != 2 or kinds[1] != "VALUE_ROWIDS":
         raise CannotVectorize("the rows of several levels are given by the numbers of their values")
     many = _number(given[0])
@@ -113,16 +145,8 @@ def _widths(call: Call, lengths: list[tf.Tensor], counts: list[Size]) -> list[Si
     given = [int(s) for s in shape] if shape.ndim else [-1] * (len(lengths) + 1)
     if given[0] >= 0 and not (isinstance(counts[0], int) and counts[0] == given[0]):
         raise CannotVectorize("so many rows, where there may be others")
-    n = call.loop.length
-    found: list[Size] = []
-    for size, own, many in zip(given[1:], lengths, counts):
-        if size >= 0:
-            found.append(size)
-            continue
-        rows = many.rows if isinstance(many, RowSizes) else tf.repeat(tf.range(n), many)
-        most = tf.math.unsorted_segment_max(tf.cast(own, tf.int32), rows, n)
-        found.append(row_sizes(call, tf.maximum(most, 0)))
-    return found
+    levels = zip(given[1:], lengths, counts)
+    return [size if size >= 0 else _longest(call, own, many) for size, own, many in levels]
 
 
 @ragged_rule("RaggedBincount", is_source=True)

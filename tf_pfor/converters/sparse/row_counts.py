@@ -189,7 +189,7 @@ def sparse_bincount(
     axis = FirstAxis(call, shape[0])
     full = tf.stack([axis.total, shape[1]])
     made = call.rebuild(indices=axis.merged(entries), dense_shape=full, **changes)
-    inner = [tf.cast(k, tf.int32) for k in (axis.size, bins)]
+    inner = [tf.cast(k, tf.int32) for k in (shape[0], bins)]
     return call.like(tf.reshape(made, tf.stack([call.loop.length, *inner])))
 
 
@@ -224,22 +224,3 @@ def ragged_range(call: Call, starts: Value, limits: Value, deltas: Value) -> Any
     own = tf.gather(splits, tf.range(tf.size(more.rows)) - more.rows)
     own -= tf.gather(begins, more.rows)
     return [from_packed(call, own, [more]), numbers]
-
-
-@source("RaggedTensorToSparse")
-def ragged_to_sparse(call: Call, rt_nested_splits: list[Value], rt_dense_values: Value) -> Any:
-    """The rows of all rows, as many in each, one behind the other."""
-    require_packed(call)
-    if len(rt_nested_splits) != 1 or rank_of(rt_dense_values) != 1:
-        raise CannotVectorize("it has several ragged axes, or rows that are no numbers")
-    splits, values = call.stacked(rt_nested_splits[0]), call.stacked(rt_dense_values)
-    shape = tf.shape(values)
-    n, count = shape[0], tf.shape(splits)[1] - 1
-    first = tf.cast(tf.range(n) * shape[1], splits.dtype)[:, None]
-    joined = tf.concat([[0], tf.reshape(splits[:, 1:] + first, [-1])], 0)
-    made = call.rebuild(rt_nested_splits=[joined], rt_dense_values=tf.reshape(values, [-1]))
-    axis = FirstAxis(call, count)
-    rows, own = axis.split(made[0])
-    longest = tf.cast(tf.reduce_max(splits[:, 1:] - splits[:, :-1], 1), tf.int64)
-    sizes = tf.stack([tf.fill([n], axis.size), tf.maximum(longest, 0)], 1)
-    return [*by_row(call, rows, [own, made[1]]), Value.stacked(sizes)]

@@ -12,6 +12,7 @@ from tf_pfor.converters.ragged._entries import (
     for_all_rows,
     require_packed,
     room_for_all,
+    room_of,
     shared,
     sizes_by,
     sparse_results,
@@ -20,6 +21,7 @@ from tf_pfor.converters.ragged._entries import (
 from tf_pfor.converters.ragged._forms import (
     after_check,
     all_from_packed,
+    from_packed,
     from_padded,
     size_at,
 )
@@ -221,21 +223,26 @@ def split(call: Call, split_dim: Value, *_: Value) -> Any:
     return [value for column in zip(*found) for value in column]
 
 
-@ragged_rule("SparseFillEmptyRows", is_source=True)
+@ragged_rule("SparseFillEmptyRows", is_source=True, of_shapes=True)
 def fill_empty_rows(
     call: Call, indices: Value, values: Value, dense_shape: Value, default_value: Value
 ) -> Any:
     """The first axis of all rows is one axis."""
-    shape = shared(dense_shape, "dense_shape")
     shared(default_value, "default_value")
-    entries, axis = Entries(call, indices, values), FirstAxis(call, shape[0])
+    size = _first_size(call, dense_shape)
+    entries, axis = Entries(call, indices, values), FirstAxis(call, size)
     at, x, is_empty, places = call.rebuild(
         indices=axis.merged(entries),
         values=entries.flat[1],
-        dense_shape=tf.concat([[axis.total], shape[1:]], 0),
+        dense_shape=tf.concat([[axis.total], room_of(call, dense_shape)[2:]], 0),
     )
     rows, own = axis.split(at)
-    return _filled(call, entries, axis.size, rows, [own, x], is_empty, places)
+    return _filled(call, entries, size, rows, [own, x], is_empty, places)
+
+
+def _first_size(call: Call, shape: Value) -> Size:
+    """The first size of a shape, which may be the row's own."""
+    return target_sizes(call, shape, 2)[0] if shape.is_stacked else shape.tensor[0]
 
 
 @ragged_rule("RaggedFillEmptyRows", is_source=True)
@@ -260,7 +267,7 @@ def fill_empty_ragged_rows(
 def _filled(
     call: Call,
     entries: Entries,
-    size: tf.Tensor,
+    size: Size,
     rows: tf.Tensor,
     made: list[tf.Tensor],
     is_empty: tf.Tensor,
@@ -279,10 +286,14 @@ def _filled(
     """
     sizes = sizes_by(call, rows)
     starts = tf.cast(tf.cumsum(sizes.tensor, exclusive=True), tf.int64)
-    empty = tf.reshape(is_empty, tf.stack([call.loop.length, tf.cast(size, tf.int32)]))
+    if isinstance(size, RowSizes):
+        empty = from_packed(call, is_empty, [size], 2)
+    else:
+        empty = tf.reshape(is_empty, tf.stack([call.loop.length, tf.cast(size, tf.int32)]))
+        empty = call.like(empty).with_inner_shape(call.output_shape(2) or (None,))
     return [
         *all_from_packed(call, made, [sizes]),
-        call.like(empty).with_inner_shape(call.output_shape(2) or (None,)),
+        empty,
         entries.back(places - tf.gather(starts, entries.rows), 3),
     ]
 

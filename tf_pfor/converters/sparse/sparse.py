@@ -15,14 +15,16 @@ from tf_pfor.converters.arrays._indexing import as_dtype, column, moved_ids, tim
 from tf_pfor.converters.ragged._entries import (
     Entries,
     for_all_rows,
+    require_packed,
     room_for_all,
     room_of,
-    shared,
     sparse_results,
     sparse_rule,
     width_of,
     with_n,
 )
+from tf_pfor.converters.ragged._forms import after_check, row_sizes
+from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.converters.sparse._joint_rows import by_columns
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
@@ -30,7 +32,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import expand_to_rank, fold, inner_dims
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.ragged import Ragged, RowSizes, Size, same_sizes, shape_value
 
 _BROADCAST_RANK = 5
 """The kernels that read a dense tensor beside a sparse one take no higher rank."""
@@ -242,14 +244,64 @@ def sparse_reorder(
     return [entries.back(call.emit("Slice", indices, [0, 1], [-1, -1]), 0), entries.back(values, 1)]
 
 
-@sparse_rule("SparseReshape")
+@sparse_rule("SparseReshape", of_shapes=True)
 def sparse_reshape(call: Call, input_indices: Value, input_shape: Value, new_shape: Value) -> Any:
     """Each index alone: [total, m] -> [total, m']."""
-    shared(input_shape, "input_shape")
-    shared(new_shape, "new_shape")
+    if input_shape.is_stacked or new_shape.is_stacked:
+        return _reshaped(call, input_indices, input_shape, new_shape)
     entries = Entries(call, input_indices, may_be_equal=True)
     indices, shape = call.rebuild(input_indices=entries.flat[0])
     return [entries.back(indices, 0), Value.unstacked(shape)]
+
+
+def _reshaped(call: Call, indices: Value, input_shape: Value, new_shape: Value) -> list[Value]:
+    """The same by shapes of the row: the place in the row, and its coordinates in the new shape."""
+    require_packed(call)
+    own, new = (_own_sizes(call, s, i) for i, s in enumerate((input_shape, new_shape), 1))
+    total = _product(own)
+    unknown = [k for k, s in enumerate(new) if isinstance(s, int) and s == -1]
+    rest = _product([s for k, s in enumerate(new) if k not in unknown])
+    if unknown:
+        left = tf.cast(total // tf.maximum(rest, 1), tf.int32)
+        left = tf.broadcast_to(left, tf.stack([call.loop.length]))
+        new = [row_sizes(call, left) if k in unknown else s for k, s in enumerate(new)]
+    entries = Entries(call, indices, may_be_equal=True)
+    at = tf.cast(entries.flat[0], tf.int64)
+    if not same_sizes(own, new):
+        text = "the new shape of a sparse tensor has another number of places in some iterations."
+        at = after_check(call, tf.equal(_product(new), total), text, [total, _product(new)], at)
+        place, columns = tf.zeros_like(at[:, 0]), list[tf.Tensor]()
+        for k, size in enumerate(own):
+            place = place * _at_entries(size, entries) + at[:, k]
+        for size in reversed(new[1:]):
+            room = tf.maximum(_at_entries(size, entries), 1)
+            columns.insert(0, place % room)
+            place = place // room
+        at = tf.stack([place, *columns], 1)
+    return [entries.back(at, 0), shape_value(call.emit, new, call.output_dtype(1))]
+
+
+def _own_sizes(call: Call, shape: Value, at: int) -> list[Any]:
+    """The sizes that a shape, input ``at``, says: of each row, ints, or int32 scalars."""
+    if shape.is_stacked or call.maybe_constant(list(call.inputs)[at]) is not None:
+        return target_sizes(call, shape, at)
+    if not shape.inner_shape or shape.inner_shape[0] is None:
+        raise CannotVectorize("the rank of the sparse tensor is not known")
+    return tf.unstack(tf.cast(shape.tensor, tf.int32), num=shape.inner_shape[0])
+
+
+def _product(sizes: list[Any]) -> tf.Tensor:
+    """int64, of each row or of all: the number of places."""
+    made = tf.ones([], tf.int64)
+    for size in sizes:
+        made *= tf.cast(size.tensor if isinstance(size, RowSizes) else size, tf.int64)
+    return made
+
+
+def _at_entries(size: Size, entries: Entries) -> tf.Tensor:
+    """The size in the row of each entry; one number if all rows share it."""
+    number = tf.gather(size.tensor, entries.rows) if isinstance(size, RowSizes) else size
+    return tf.cast(number, tf.int64)
 
 
 @sparse_rule("SparseConcat", attrs=("concat_dim",))
