@@ -57,7 +57,7 @@ class Holds:
             parts=tuple(p and p.select(loop) for p in self.parts_for(loop.rows)),
         )
 
-    def seen_from(self, graph: tf.Graph, see: Any) -> Holds:
+    def seen_from(self, graph: tf.Graph, see: Callable[..., Any]) -> Holds:
         """The same for ops of another graph, in which ``see`` captures tensors."""
         return dataclasses.replace(
             self,
@@ -107,7 +107,7 @@ class ListRows:
         """The ``RowSizes`` whose tensor the lengths are, None if they are not known."""
         return self.sizes if self.sizes is not None and self.sizes.tensor is self.lengths else None
 
-    def holding(self, **changes: Any) -> ListRows:
+    def holding(self, **changes: object) -> ListRows:
         """The same rows of a list that holds something else; the fields of ``Holds`` say what."""
         return dataclasses.replace(self, holds=dataclasses.replace(self.holds, **changes))
 
@@ -119,7 +119,7 @@ class ListRows:
         return ListRows(**{f.name: see(getattr(rows, f.name)) for f in dataclasses.fields(rows)})
 
 
-def _size_seen(size: Any, graph: Any, see: Any) -> Any:
+def _size_seen(size: Any, graph: tf.Graph, see: Callable[..., Any]) -> Any:
     return size.seen_from(graph, see) if hasattr(size, "seen_from") else see(size)
 
 

@@ -282,7 +282,7 @@ class RowLoop:
             known = dict(zip(places, given))
             return [known.get(i, t) for i, t in enumerate(tensors)]
 
-        def gradient(given: Sequence[tf.Tensor], *upstream: Any) -> list[tf.Tensor | None]:
+        def gradient(given: Sequence[tf.Tensor], *upstream: tf.Tensor) -> list[tf.Tensor | None]:
             found = dict(zip(wrt, self._gradient(whole(given), wrt, upstream)))
             return [found.get(i) for i in (*places, *variables)]
 
@@ -443,7 +443,7 @@ class RowLoop:
         moved = [tf.bitcast(t, PLAIN[t.dtype]) if t.dtype in PLAIN else t for t in tensors]
         dtypes = [t.dtype for t in tensors]
 
-        def step(i: tf.Tensor, *arrays: Any) -> Any:
+        def step(i: tf.Tensor, *arrays: tf.TensorArray) -> Any:
             graph = tf.compat.v1.get_default_graph()
             row = [tf.gather(t, i) if s else t for t, s in zip(moved, self.stacked)]
             row = [tf.bitcast(t, d) if d in PLAIN else t for t, d in zip(row, dtypes)]

@@ -57,13 +57,14 @@ def rule_of(op_type: str) -> Rule | None:
     return on_rows(op_type).rule or on_rows(f"family {REGISTRY.family_of(op_type)}").rule
 
 
-def _register(op_types: Iterable[str], **facts: Any) -> None:
+def _register(op_types: Iterable[str], rule: Rule | None = None, **facts: object) -> None:
     """Adds facts of op types, in new records: tests put the old ones back."""
-    facts = {name: fact for name, fact in facts.items() if fact not in (None, False)}
+    facts = {name: fact for name, fact in facts.items() if fact}
+    facts |= {"rule": rule} if rule else {}
     for name in op_types:
         known = on_rows(name)
-        if known.rule is not None and "rule" in facts:
-            first, again = source_of(known.rule), source_of(facts["rule"])
+        if known.rule is not None and rule is not None:
+            first, again = source_of(known.rule), source_of(rule)
             raise RegistrationError(
                 f"{name} already has a rule for rows of different shapes: registered at {first}, "
                 f"and again at {again}."
