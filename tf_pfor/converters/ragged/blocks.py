@@ -21,6 +21,7 @@ from tf_pfor.converters.ragged._forms import (
     size_at,
     unified,
     uses_packed,
+    where_padded,
     with_room,
 )
 from tf_pfor.core.call import Call
@@ -209,8 +210,8 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
     count = call.maybe_constant("k")
     if not uses_packed(call):
         raise CannotVectorize(
-            "a row may be shorter than what is taken, which cannot be checked under jit_compile, "
-            "or in another map: take the first ones of tf.sort(x)"
+            "a row may be shorter than what is taken, which cannot be checked "
+            f"{where_padded(call)}: take the first ones of tf.sort(x)"
         )
     limit = size.tensor if isinstance(size, RowSizes) else size
     if count is None:

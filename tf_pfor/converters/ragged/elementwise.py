@@ -27,6 +27,7 @@ from tf_pfor.converters.ragged._forms import (
     takes_packed,
     unified,
     uses_packed,
+    where_padded,
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -41,6 +42,11 @@ from tf_pfor.layouts.row_sizes import dim
 @ragged_rule("Add AddV2 OnesLike ReluGrad SigmoidGrad TanhGrad ZerosLike")
 def elementwise(call: Call, *inputs: Value) -> Any:
     """Packed where sizes are shared, or of one element; else padded."""
+    return _broadcast(call, inputs)
+
+
+def _broadcast(call: Call, inputs: Sequence[Value], **attrs: object) -> Any:
+    """The same, with some attributes changed."""
     if not any(isinstance(v, Ragged) for v in inputs):
         raise CannotVectorize("numbers of one shape")
     rank = max(map(rank_of, inputs))
@@ -60,12 +66,12 @@ def elementwise(call: Call, *inputs: Value) -> Any:
     if uses_packed(call) and all(s is not None for s in sizes):
         operands = [aligned(call, v, sizes, rank) for v in inputs]
         if all(t is not None for t in operands):
-            return from_packed(call, call.rebuild(**dict(zip(names, operands))), sizes)
+            return from_packed(call, call.rebuild(**dict(zip(names, operands)), **attrs), sizes)
     worst = AT_ZERO if len(inputs) == 1 else SOMEWHERE  # zeros may meet elements of another input
     if facts.slope >= worst or facts.may_fail:  # else zero times infinite is a gradient
         inputs = tuple(repeated(v) for v in inputs)
     operands = [padded(call, v, rank) for v in inputs]
-    made = call.rebuild(**dict(zip(names, operands)))
+    made = call.rebuild(**dict(zip(names, operands)), **attrs)
     sizes = [dim(made, i + 1) if s is None else s for i, s in enumerate(sizes)]
     return from_padded(call, made, sizes)
 
@@ -84,13 +90,15 @@ def _common_size(values: Sequence[Value], axis: int, rank: int) -> Any:
 
 @ragged_rule("Equal NotEqual")
 def equal(call: Call, x: Value, y: Value) -> Any:
-    """Elementwise, unless shapes that do not fit are no error: these make one False of a row."""
+    """Elementwise; shapes that turn out not to fit are an error, never one False of a row."""
     rank = max(rank_of(x), rank_of(y))
-    pairs = ([size_at(v, i - rank + rank_of(v)) for v in (x, y)] for i in range(rank))
-    fits = all(is_one(a) or is_one(b) or same_sizes([a], [b]) for a, b in pairs)
-    if not fits and not call.attr("incompatible_shape_error"):
-        raise CannotVectorize("whether two shapes fit may differ between iterations")
-    return elementwise(call, x, y)
+    pairs = [[size_at(v, i - rank + rank_of(v)) for v in (x, y)] for i in range(rank)]
+    never_fit = any(
+        isinstance(a, int) and isinstance(b, int) and 1 != a != b != 1 for a, b in pairs
+    )
+    if never_fit and not call.attr("incompatible_shape_error"):
+        raise CannotVectorize("its inputs have shapes that do not fit: the result is one scalar")
+    return _broadcast(call, (x, y), incompatible_shape_error=True)
 
 
 @ragged_rule("SelectV2", of_shapes=True)
@@ -281,5 +289,5 @@ def _of_shape(call: Call, value: Ragged, known: Any) -> tf.Tensor:
 def identity_n(call: Call, input: list[Value]) -> Any:
     """The same, with the gradient of a tf.custom_gradient if they come from one."""
     if _tf.has_own_gradient(call.op) and not uses_packed(call):
-        raise CannotVectorize("a tf.custom_gradient, under jit_compile")
+        raise CannotVectorize(f"a tf.custom_gradient, {where_padded(call)}")
     return call.with_custom_gradient(input)
