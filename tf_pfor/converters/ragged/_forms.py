@@ -203,7 +203,7 @@ def _check_of_sizes(
     fits = tf.equal(each, common.tensor)
     fits = fits | tf.equal(each, 1) if broadcasts else fits
     text = f"the sizes of two inputs along axis {axis} differ in some iterations"
-    if call.attrs.get("incompatible_shape_error") is False:
+    if "incompatible_shape_error" in call.attrs and not call.attr("incompatible_shape_error"):
         text += _OF_ROWS_THAT_DO_NOT_FIT
     text += ". They are"
     return _check(call, fits, text, [each])

@@ -33,7 +33,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.facts import AT_ZERO, CHEAP, NOWHERE, SOMEWHERE, facts_of
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes
+from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
 from tf_pfor.layouts.row_sizes import dim
 
