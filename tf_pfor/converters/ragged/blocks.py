@@ -249,7 +249,7 @@ def in_top_k(call: Call, predictions: Value, targets: Value, k: Value | None = N
     at = targets.in_rows if isinstance(targets, Ragged) else call.stacked(targets)
     x, at = of_equal_room([x, at], [batch])
     if isinstance(predictions, Ragged) and isinstance(classes, RowSizes):  # else it is no class
-        x = masked(x, predictions.sizes, lowest(tf.float32))
+        x = masked(x, predictions.sizes, tf.float32.min)
         own = tf.cast(classes.tensor, at.dtype)[:, None]
         at = tf.where(at < own, at, -tf.ones_like(at))
     flat = tf.reshape(x, tf.stack([tf.size(at), dim(x, 2)]))
