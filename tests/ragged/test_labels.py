@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import mapped
 from tests.ways import errors_of, table_of
 
 LENGTHS = [2, 0, 4, 1]
@@ -47,6 +46,17 @@ def guarded(a, b):
     )
 
 
+# What is reduced at once may be of rows that do not fit: as they are, twice as long, or shorter.
+UNEVEN = rows([1, 0, 1, 1, 1, 0, 0, 1], [2, 3, 2, 1])
+EVEN = rows([1, 0, 1, 1, 0, 0, 1], [2, 1, 4, 0])
+OF_WHOLE_ROWS = {
+    "all": lambda a, b: tf.reduce_all(a == b),
+    "any": lambda a, b: tf.reduce_any(a != b),
+    "not": lambda a, b: tf.reduce_all(tf.logical_not(a == b)),
+    "counted": lambda a, b: tf.reduce_sum(tf.cast(a == b, tf.int32)),
+    "errors": lambda a, b: tf.reduce_sum(tf.cast(a != b, tf.float32)),
+    "rate": lambda a, b: tf.reduce_mean(tf.cast(a == b, tf.float32)),
+}
 DENSE = tf.constant(_RANDOM.integers(0, 2, [4, 5]))
 OWN = tf.constant([1, 0, 3, 1])
 EQUAL = {
@@ -61,6 +71,12 @@ EQUAL = {
     "by a column": (lambda a, b: a != b, (WIDE, OF_WIDE)),
     "texts": (lambda a, b: a == b, (TEXTS, OTHER_TEXTS)),
     "pairs": (lambda a, b: a[:, None] == b[None], (LABELS, OTHERS)),
+    **{f"{k} of rows": (body, (EVEN, UNEVEN)) for k, body in OF_WHOLE_ROWS.items()},
+    "all of a slice": (lambda a, k: tf.reduce_all(a[:k] == a[-2:]), (DENSE, OWN)),
+    "all of matrices": (
+        lambda a, k: tf.reduce_all(a[:k, None] == tf.stack([a[:2], a[3:]], 1)),
+        (DENSE, OWN),
+    ),
     "accuracy": (accuracy, (SCORES[2:], LABELS[2:])),
     "a loss": (loss, (SCORES, LABELS)),
     "sizes asked for": (guarded, (LABELS, rows(_RANDOM.integers(0, 2, [8]), [2, 3, 2, 1]))),
@@ -74,10 +90,11 @@ test_errors_of_equal_labels = errors_of(
     {
         "equal": lambda a, b: a == b,
         "not equal": lambda a, b: a != b,
-        "counted": lambda a, b: tf.reduce_sum(tf.cast(a == b, tf.int32)),
+        "kept": lambda a, b: tf.reduce_all(a == b, 0, keepdims=True),
+        "two readers": lambda a, b: (tf.reduce_all(a == b), tf.cast(a == b, tf.int32)),
     },
-    LABELS, rows(_RANDOM.integers(0, 2, [8]), [2, 3, 2, 1]),
-    match=r"test_labels.py:\d+\): the sizes .* one False, and != one True. Pad or cut",
+    EVEN, UNEVEN,
+    match=r"test_labels.py:\d+\): the sizes .* one False, and != one True. Reduce it by",
 )  # fmt: skip
 
 
@@ -134,8 +151,8 @@ IN_TOP = {
         lambda s, t: tf.math.in_top_k(t, tf.stack([s[:, 0], -s[:, 0]]), 1),
         (SCORES, tf.constant([[0, 1], [0, 0], [3, 4], [0, -1]]))),
     "own targets and classes": (
-        lambda s, t: tf.math.in_top_k(t, tf.random.stateless_normal([tf.size(t), tf.shape(s)[0]], [1, 2]), 2),
-        (rows(SCORES.flat_values, [3, 2, 2, 0]), rows(tf.constant([0, 1, 2, 1, 0, 1, 2])))),
+        lambda s, t: tf.math.in_top_k(t, tf.cos(tf.cast(t, tf.float32))[:, None] * s[:, 0], 2),
+        (rows(SCORES.flat_values, [3, 2, 2, 0]), rows([0, 1, 2, 1, 0, 1, 2]))),
     "infinite": (
         lambda s: tf.math.in_top_k([0], s[None], 1),
         rows(tf.constant([1.0, -np.inf, -3e38, -3e38, np.nan, 1.0, -3e38]), [2, 0, 3, 2])),
@@ -153,7 +170,8 @@ REVERSED = {
     "own batches": lambda x, k: tf.reverse_sequence(x, tf.range(tf.shape(x)[0]) % 4, 1) * x,
 }  # fmt: skip
 test_table_of_reversed_sequences = table_of(
-    REVERSED, SCORES, OWN, ways=["eager, few rows", "function, few rows", "in a map", "around", "inside"],
+    REVERSED, SCORES, OWN,
+    ways=["eager, few rows", "function, few rows", "in a map", "around", "inside"],
     looped={"in a map": ["batches"]},  # a tf.fill of its own length
 )  # fmt: skip
 test_errors_of_reversed_sequences = errors_of(

@@ -210,8 +210,8 @@ def _check_of_sizes(
 
 
 _OF_ROWS_THAT_DO_NOT_FIT = (
-    ", where == of one example is one False, and != one True. Pad or cut them to one shape, or ask "
-    "for it first: tf.cond(tf.size(x) == tf.size(y), lambda: ..., lambda: ...)"
+    ", where == of one example is one False, and != one True. Reduce it by tf.reduce_all(x == y) "
+    "at once, pad or cut both to one shape, or compare in tf.cond(tf.size(x) == tf.size(y), ...)"
 )
 
 
