@@ -131,7 +131,7 @@ def _reduces(call: Call, op: tf.Operation, tensor: tf.Tensor) -> bool:
 
 
 def _equal_rows(call: Call, x: Value, y: Value, rank: int) -> Value:
-    """What is equal in rows that fit; of the others one element, which says that they do not."""
+    """Elements that are equal, of rows that fit; of the others one, which says that they do not."""
     sizes = [[size_when_run(v, i) for i in range(rank)] for v in (x, y)]
     numbers = [[s.tensor if isinstance(s, RowSizes) else s for s in each] for each in sizes]
     rows = [v.in_rows if isinstance(v, Ragged) else call.stacked(v) for v in (x, y)]

@@ -73,9 +73,12 @@ def reverse_sequence(call: Call, input: Value, seq_lengths: Value) -> Any:
     known = seq_lengths.sizes if isinstance(seq_lengths, RowShape) else ()
     input, seq_lengths = agreed(call, (input, batch), (seq_lengths, 0))
     sizes, own = [size_at(input, i) for i in range(rank)], size_at(input, axis)
-    is_ragged = isinstance(seq_lengths, Ragged)
-    lengths = seq_lengths.in_rows if is_ragged else call.stacked(seq_lengths)
-    rows = of_room(input.in_rows, batch + 1, dim(lengths, 1)) if is_ragged else input.in_rows
+    assert isinstance(input, Ragged)
+    if isinstance(seq_lengths, Ragged):
+        lengths = seq_lengths.in_rows
+        rows = of_room(input.in_rows, batch + 1, dim(lengths, 1))
+    else:
+        lengths, rows = call.stacked(seq_lengths), input.in_rows
     if isinstance(own, RowSizes) and not all(s is own for s in known or [None]):
         if not uses_packed(call):
             where = where_padded(call)
