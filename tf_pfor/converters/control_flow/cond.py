@@ -26,6 +26,7 @@ from tf_pfor.converters.control_flow._branch_forms import (
     agreed,
     handed_on,
     put_in_order,
+    sizes_meet,
     stitched_output,
     unread_lists,
 )
@@ -52,7 +53,6 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.registry import ALWAYS, ANY, RegisterPFor
 from tf_pfor.core.values import Layout, Value, dims, is_static
-from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import takes_ragged
 
 _IF = ("then_branch", "else_branch", "output_shapes", "Tin", "Tout")
@@ -107,7 +107,7 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
     handed = handed_on(call, regions, args, by_row=True)
     if handed.forms:
         way, run = "split", functools.partial(_split, handed=handed)
-    elif all(is_linear(r.graph) for r in regions) and not _sizes_meet(call, regions, args):
+    elif all(is_linear(r.graph) for r in regions) and not sizes_meet(call, regions, args):
         way, run = "select", _select
     elif _tf.in_xla_context(call.emit.graph) or _is_static_in_body(call, regions):
         way, run = "padded", _padded
@@ -116,16 +116,6 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
     call.note(f"cond: {way}")
     made = run(call, which, regions, args)
     return [agreed(call, regions, k, args) or m for k, m in enumerate(made)]
-
-
-def _sizes_meet(call: Call, regions: list[Region], args: list[Value]) -> bool:
-    """Whether a branch has rows of sizes that only the rows that take it may have to agree."""
-    rows = [v for v in args if isinstance(v, Ragged)]
-    known = {id(s) for v in rows for s in v.sizes if isinstance(s, RowSizes)}
-    if len(known) < 2 or _tf.in_xla_context(call.emit.graph) or _tf.in_body(call.emit.graph):
-        return False
-    ops = [op for r in regions for op in r.graph.get_operations()]
-    return any(sum(not x.shape.is_fully_defined() for x in op.inputs) > 1 for op in ops)
 
 
 def _is_static_in_body(call: Call, regions: list[Region]) -> bool:

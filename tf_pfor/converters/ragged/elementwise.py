@@ -135,9 +135,9 @@ def _equal_rows(call: Call, x: Value, y: Value, rank: int) -> Value:
     sizes = [[size_when_run(v, i) for i in range(rank)] for v in (x, y)]
     numbers = [[s.tensor if isinstance(s, RowSizes) else s for s in each] for each in sizes]
     rows = [v.in_rows if isinstance(v, Ragged) else call.stacked(v) for v in (x, y)]
-    fits: Any = tf.ones(tf.stack([call.loop.length]), tf.bool)
+    fits = tf.ones(tf.stack([call.loop.length]), tf.bool)
     for a, b in zip(*numbers):
-        fits &= tf.equal(a, b) | tf.equal(a, 1) | tf.equal(b, 1)
+        fits = fits & (tf.equal(a, b) | tf.equal(a, 1) | tf.equal(b, 1))
     common: list[Any] = []
     for axis, (a, b) in enumerate(zip(*numbers)):
         own = tf.where(fits, tf.where(tf.equal(a, 1), b, a), 1)
