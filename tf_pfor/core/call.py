@@ -149,6 +149,10 @@ class Call:
         is_free = not (self.op.control_inputs or self._walker.is_asked(output))
         return is_free and len(readers) == 1 and readers[0].type in op_types
 
+    def is_asked(self, tensor: tf.Tensor) -> bool:
+        """Whether a tensor of the body is one of its results."""
+        return self._walker.is_asked(tensor)
+
     def require_rank(self, value: Value, what: str = "the input") -> int:
         """The inner rank of ``value``; CannotVectorize if it is unknown."""
         if value.inner_rank is None:

@@ -145,8 +145,10 @@ _Pair = tuple[Any, Any]
 def _elementwise(
     combine: Callable[..., _Pair | None],
 ) -> Callable[[tf.Operation, tf.Tensor, Bounds], _Pair | None]:
-    def rule(op: tf.Operation, _: tf.Tensor, bounds: Bounds) -> _Pair | None:
+    def rule(op: tf.Operation, tensor: tf.Tensor, bounds: Bounds) -> _Pair | None:
         found = [bounds.of(t) for t in op.inputs]
+        if tensor.shape.rank == 0 and any(t.shape.rank for t in op.inputs):
+            return None  # == of shapes that do not fit
         return None if None in [x and 0 for x in found] else combine(*found)
 
     return rule

@@ -17,7 +17,7 @@ from tf_pfor.converters.control_flow._trials import OWN, SOME_SIZES, Trial, shap
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.values import Value, dims, is_static
-from tf_pfor.layouts.ragged import RowSizes
+from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_parts import Form, in_order, of_one_inner_shape, sizes_of
 
 # Elements from which on nobody looks whether all branches give the same constant.
@@ -261,3 +261,13 @@ def stitched_output(
         pieces = of_one_inner_shape(pieces, output.shape, output, is_read=is_wanted)
     shape = tf.TensorShape([call.loop.static_length]).concatenate(output.shape)
     return stitched(call.emit, parts, pieces, shape)
+
+
+def sizes_meet(call: Call, regions: list[Region], args: list[Value]) -> bool:
+    """Whether a branch has rows of sizes that only the rows that take it may have to agree."""
+    rows = [v for v in args if isinstance(v, Ragged)]
+    known = {id(s) for v in rows for s in v.sizes if isinstance(s, RowSizes)}
+    if len(known) < 2 or _tf.in_xla_context(call.emit.graph) or _tf.in_body(call.emit.graph):
+        return False
+    ops = [op for r in regions for op in r.graph.get_operations()]
+    return any(sum(not x.shape.is_fully_defined() for x in op.inputs) > 1 for op in ops)

@@ -26,6 +26,7 @@ from tf_pfor.converters.control_flow._branch_forms import (
     agreed,
     handed_on,
     put_in_order,
+    sizes_meet,
     stitched_output,
     unread_lists,
 )
@@ -106,7 +107,7 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
     handed = handed_on(call, regions, args, by_row=True)
     if handed.forms:
         way, run = "split", functools.partial(_split, handed=handed)
-    elif all(is_linear(r.graph) for r in regions):
+    elif all(is_linear(r.graph) for r in regions) and not sizes_meet(call, regions, args):
         way, run = "select", _select
     elif _tf.in_xla_context(call.emit.graph) or _is_static_in_body(call, regions):
         way, run = "padded", _padded

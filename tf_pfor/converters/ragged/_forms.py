@@ -196,14 +196,23 @@ def _check_of_sizes(
     """An op that fails if sizes do not fit."""
     if not uses_packed(call):
         raise CannotVectorize(
-            "the sizes of two inputs may differ, which cannot be checked under jit_compile, or in "
-            f"another map: {SAYS_SO}"
+            f"the sizes of two inputs may differ, which cannot be checked {where_padded(call)}: "
+            f"{SAYS_SO}"
         )
     each = tf.stack([s.tensor for s in sizes])
     fits = tf.equal(each, common.tensor)
     fits = fits | tf.equal(each, 1) if broadcasts else fits
-    text = f"the sizes of two inputs along axis {axis} differ in some iterations. They are"
+    text = f"the sizes of two inputs along axis {axis} differ in some iterations"
+    if "incompatible_shape_error" in call.attrs and not call.attr("incompatible_shape_error"):
+        text += _OF_ROWS_THAT_DO_NOT_FIT
+    text += ". They are"
     return _check(call, fits, text, [each])
+
+
+_OF_ROWS_THAT_DO_NOT_FIT = (
+    ", where == of one example is one False, and != one True. Reduce it by tf.reduce_all(x == y) "
+    "at once, pad or cut both to one shape, or compare in tf.cond(tf.size(x) == tf.size(y), ...)"
+)
 
 
 def after_check(
@@ -371,6 +380,11 @@ def uses_packed(call: Call) -> bool:
     """
     graph = call.emit.graph
     return not (_tf.in_xla_context(graph) or _tf.in_body(graph))
+
+
+def where_padded(call: Call) -> str:
+    """Words for the place where the packed form may not be used."""
+    return "under jit_compile" if _tf.in_xla_context(call.emit.graph) else "in a map of a map"
 
 
 def takes_packed(call: Call, *values: Value) -> bool:
@@ -560,7 +574,7 @@ def zeros_of(call: Call, sizes: Sequence[Any], dtype: tf.DType) -> Value:
     """Rows of these sizes, with zeros in them: input of a linear op, whose gradient is asked."""
     are_bounded = all(s.most is not None for s in sizes if isinstance(s, RowSizes))
     if not (are_bounded or uses_packed(call)):
-        raise CannotVectorize("how large rows may be is not known, under jit_compile")
+        raise CannotVectorize(f"how large rows may be is not known, {where_padded(call)}")
     zeros = tf.zeros(tf.stack([call.loop.length, *map(largest, sizes)]), dtype)
     known = [s if isinstance(s, int) else None for s in map(largest, sizes)]
     zeros.set_shape([call.loop.static_length, *known])

@@ -21,6 +21,7 @@ from tf_pfor.converters.ragged._forms import (
     size_at,
     unified,
     uses_packed,
+    where_padded,
     with_room,
 )
 from tf_pfor.core.call import Call
@@ -39,6 +40,7 @@ from tf_pfor.layouts.ragged import (
     size_value,
 )
 from tf_pfor.layouts.ragged_rules import ragged_rule
+from tf_pfor.layouts.row_sizes import dim
 
 
 @ragged_rule("OneHot", is_source=True)
@@ -209,8 +211,8 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
     count = call.maybe_constant("k")
     if not uses_packed(call):
         raise CannotVectorize(
-            "a row may be shorter than what is taken, which cannot be checked under jit_compile, "
-            "or in another map: take the first ones of tf.sort(x)"
+            "a row may be shorter than what is taken, which cannot be checked "
+            f"{where_padded(call)}: take the first ones of tf.sort(x)"
         )
     limit = size.tensor if isinstance(size, RowSizes) else size
     if count is None:
@@ -231,3 +233,25 @@ def _number(call: Call, value: Value) -> tf.Tensor:
     if isinstance(value, RowSize):
         return value.size.tensor
     return tf.cast(call.stacked(value), tf.int32)
+
+
+@ragged_rule("InTopK InTopKV2")
+def in_top_k(call: Call, predictions: Value, targets: Value, k: Value | None = None) -> Any:
+    """Whether targets [b] are among the largest of [b, classes]; the smallest number is in none."""
+    if k is not None and k.is_stacked:
+        raise CannotVectorize("how many are the largest differs between iterations")
+    predictions, targets = agreed(call, (predictions, 0), (targets, 0))
+    batch, classes = (size_at(predictions, axis) for axis in range(2))
+    are_packed = isinstance(predictions, Ragged) and isinstance(targets, Ragged)
+    if are_packed and not isinstance(classes, RowSizes) and uses_packed(call):
+        return _packed(call, [batch], predictions=predictions.tensor, targets=targets.tensor)
+    x = predictions.in_rows if isinstance(predictions, Ragged) else call.stacked(predictions)
+    at = targets.in_rows if isinstance(targets, Ragged) else call.stacked(targets)
+    x, at = of_equal_room([x, at], [batch])
+    if isinstance(predictions, Ragged) and isinstance(classes, RowSizes):  # else it is no class
+        x = masked(x, predictions.sizes, tf.float32.min)
+        own = tf.cast(classes.tensor, at.dtype)[:, None]
+        at = tf.where(at < own, at, -tf.ones_like(at))
+    flat = tf.reshape(x, tf.stack([tf.size(at), dim(x, 2)]))
+    made = call.rebuild(predictions=flat, targets=tf.reshape(at, [-1]))
+    return from_padded(call, tf.reshape(made, tf.shape(at)), [batch])

@@ -22,16 +22,20 @@ from tf_pfor.converters.ragged._forms import (
     rank_of,
     repeated,
     row_ids,
+    row_sizes,
     size_at,
     size_when_run,
     takes_packed,
     unified,
     uses_packed,
+    where_padded,
+    with_room,
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.facts import AT_ZERO, CHEAP, NOWHERE, SOMEWHERE, facts_of
+from tf_pfor.core.facts import AT_ZERO, CHEAP, NOWHERE, REDUCTION, SOMEWHERE, facts_of
 from tf_pfor.core.values import Value
+from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
 from tf_pfor.layouts.row_sizes import dim
@@ -41,6 +45,11 @@ from tf_pfor.layouts.row_sizes import dim
 @ragged_rule("Add AddV2 OnesLike ReluGrad SigmoidGrad TanhGrad ZerosLike")
 def elementwise(call: Call, *inputs: Value) -> Any:
     """Packed where sizes are shared, or of one element; else padded."""
+    return _broadcast(call, inputs)
+
+
+def _broadcast(call: Call, inputs: Sequence[Value], **attrs: object) -> Any:
+    """The same, with some attributes changed."""
     if not any(isinstance(v, Ragged) for v in inputs):
         raise CannotVectorize("numbers of one shape")
     rank = max(map(rank_of, inputs))
@@ -60,12 +69,12 @@ def elementwise(call: Call, *inputs: Value) -> Any:
     if uses_packed(call) and all(s is not None for s in sizes):
         operands = [aligned(call, v, sizes, rank) for v in inputs]
         if all(t is not None for t in operands):
-            return from_packed(call, call.rebuild(**dict(zip(names, operands))), sizes)
+            return from_packed(call, call.rebuild(**dict(zip(names, operands)), **attrs), sizes)
     worst = AT_ZERO if len(inputs) == 1 else SOMEWHERE  # zeros may meet elements of another input
     if facts.slope >= worst or facts.may_fail:  # else zero times infinite is a gradient
         inputs = tuple(repeated(v) for v in inputs)
     operands = [padded(call, v, rank) for v in inputs]
-    made = call.rebuild(**dict(zip(names, operands)))
+    made = call.rebuild(**dict(zip(names, operands)), **attrs)
     sizes = [dim(made, i + 1) if s is None else s for i, s in enumerate(sizes)]
     return from_padded(call, made, sizes)
 
@@ -84,13 +93,63 @@ def _common_size(values: Sequence[Value], axis: int, rank: int) -> Any:
 
 @ragged_rule("Equal NotEqual")
 def equal(call: Call, x: Value, y: Value) -> Any:
-    """Elementwise, unless shapes that do not fit are no error: these make one False of a row."""
+    """Elementwise. Shapes that do not fit make one False of a row where all of it is reduced.
+
+    Else they are an error.
+    """
     rank = max(rank_of(x), rank_of(y))
-    pairs = ([size_at(v, i - rank + rank_of(v)) for v in (x, y)] for i in range(rank))
-    fits = all(is_one(a) or is_one(b) or same_sizes([a], [b]) for a, b in pairs)
-    if not fits and not call.attr("incompatible_shape_error"):
-        raise CannotVectorize("whether two shapes fit may differ between iterations")
-    return elementwise(call, x, y)
+    pairs = [[size_at(v, i - rank + rank_of(v)) for v in (x, y)] for i in range(rank)]
+    if not call.attr("incompatible_shape_error"):
+        ints = [pair for pair in pairs if all(isinstance(s, int) for s in pair)]
+        if any(1 != a != b != 1 for a, b in ints):
+            text = "its inputs have shapes that do not fit: the result is one scalar"
+            raise CannotVectorize(text)
+        fits = all(is_one(a) or is_one(b) or same_sizes([a], [b]) for a, b in pairs)
+        is_plain = rank_of(x) == rank_of(y) and x.dtype != tf.string and uses_packed(call)
+        if is_plain and not fits and _is_reduced(call, call.op.outputs[0]):
+            return _equal_rows(call, x, y, rank)
+    return _broadcast(call, (x, y), incompatible_shape_error=True)
+
+
+def _is_reduced(call: Call, tensor: tf.Tensor) -> bool:
+    """Whether all that reads a tensor are reductions of all of it, whatever its rank is."""
+    return not call.is_asked(tensor) and all(_reduces(call, o, tensor) for o in tensor.consumers())
+
+
+def _reduces(call: Call, op: tf.Operation, tensor: tf.Tensor) -> bool:
+    if op.type == "Rank":  # for the axes
+        return all(reader.type == "Range" for reader in op.outputs[0].consumers())
+    if op.type in ("Cast", "Identity", "LogicalNot"):
+        return _is_reduced(call, op.outputs[0])
+    if facts_of(op.type).family != REDUCTION or op.get_attr("keep_dims"):
+        return False
+    axes, known = op.inputs[1].op, _tf.static_value(op.inputs[1])
+    if known is not None:
+        return tensor.shape.rank is not None and known.size == tensor.shape.rank
+    is_range = axes.type == "Range" and axes.inputs[1].op.type == "Rank"
+    return is_range and axes.inputs[1].op.inputs[0] is tensor
+
+
+def _equal_rows(call: Call, x: Value, y: Value, rank: int) -> Value:
+    """Elements that are equal, of rows that fit; of the others one, which says that they do not."""
+    sizes = [[size_when_run(v, i) for i in range(rank)] for v in (x, y)]
+    numbers = [[s.tensor if isinstance(s, RowSizes) else s for s in each] for each in sizes]
+    rows = [v.in_rows if isinstance(v, Ragged) else call.stacked(v) for v in (x, y)]
+    fits = tf.ones(tf.stack([call.loop.length]), tf.bool)
+    for a, b in zip(*numbers):
+        fits = fits & (tf.equal(a, b) | tf.equal(a, 1) | tf.equal(b, 1))
+    common: list[Any] = []
+    for axis, (a, b) in enumerate(zip(*numbers)):
+        own = tf.where(fits, tf.where(tf.equal(a, 1), b, a), 1)
+        common.append(row_sizes(call, own))
+        places = tf.range(largest(common[-1]))[None]
+        for k, size in enumerate((a, b)):
+            last = tf.zeros_like(own) + tf.maximum(size - 1, 0)
+            at = tf.minimum(places, last[:, None])  # one element is repeated
+            rows[k] = tf.gather(with_room(rows[k], axis + 1, 1), at, axis=axis + 1, batch_dims=1)
+    made = call.rebuild(x=rows[0], y=rows[1], incompatible_shape_error=True)
+    fits = tf.reshape(fits, [-1, *[1] * rank])
+    return from_padded(call, tf.where(fits, made, call.op_type == "NotEqual"), common)
 
 
 @ragged_rule("SelectV2", of_shapes=True)
@@ -281,5 +340,5 @@ def _of_shape(call: Call, value: Ragged, known: Any) -> tf.Tensor:
 def identity_n(call: Call, input: list[Value]) -> Any:
     """The same, with the gradient of a tf.custom_gradient if they come from one."""
     if _tf.has_own_gradient(call.op) and not uses_packed(call):
-        raise CannotVectorize("a tf.custom_gradient, under jit_compile")
+        raise CannotVectorize(f"a tf.custom_gradient, {where_padded(call)}")
     return call.with_custom_gradient(input)

@@ -24,6 +24,7 @@ from tf_pfor.converters.ragged._forms import (
     size_at,
     size_when_run,
     uses_packed,
+    where_padded,
     zeros_of,
 )
 from tf_pfor.converters.ragged.shapes import target_sizes
@@ -46,7 +47,7 @@ def resize(call: Call, images: Value, size: Value, *moved: Value) -> Any:
         raise CannotVectorize("the number of images is not known")
     out = target_sizes(call, size, 1)
     if any(isinstance(s, RowSizes) for s in out) and not uses_packed(call):
-        raise CannotVectorize("the new size differs between iterations, under jit_compile")
+        raise CannotVectorize(f"the new size differs between iterations, {where_padded(call)}")
     return _resized(call, images, out, moved)
 
 

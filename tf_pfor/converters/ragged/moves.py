@@ -13,18 +13,21 @@ from tf_pfor.converters.arrays._slice_items import items_of
 from tf_pfor.converters.ragged import slices
 from tf_pfor.converters.ragged._forms import (
     after_check,
+    agreed,
     as_large,
     behind,
     constant_axes,
     from_packed,
     from_padded,
     is_one,
+    of_room,
     rank_of,
     row_ids,
     row_starts,
     size_at,
     size_when_run,
     uses_packed,
+    where_padded,
     with_room,
 )
 from tf_pfor.converters.ragged._windows import Moved, place_of, range_in, size_times
@@ -35,7 +38,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import ragged_rule
-from tf_pfor.layouts.row_sizes import Size, dims_of
+from tf_pfor.layouts.row_sizes import Size, dim, dims_of
 
 
 @ragged_rule("Roll")
@@ -59,6 +62,42 @@ def roll(call: Call, input: Value, shift: Value, axis: Value) -> Any:
     place = tf.range(tf.shape(rows)[0]) - first - by
     place = tf.math.floormod(place, tf.gather(size.tensor, rows))
     return from_packed(call, tf.gather(input.tensor, first + place), [size])
+
+
+@ragged_rule("ReverseSequence")
+def reverse_sequence(call: Call, input: Value, seq_lengths: Value) -> Any:
+    """The loop is folded into the batch axis; what is reversed must be there, and is no padding."""
+    if not isinstance(input, Ragged):
+        raise CannotVectorize("the number of lengths differs between iterations")
+    batch, axis, rank = call.attr("batch_dim"), call.attr("seq_dim"), rank_of(input)
+    known = seq_lengths.sizes if isinstance(seq_lengths, RowShape) else ()
+    input, seq_lengths = agreed(call, (input, batch), (seq_lengths, 0))
+    sizes, own = [size_at(input, i) for i in range(rank)], size_at(input, axis)
+    assert isinstance(input, Ragged)
+    if isinstance(seq_lengths, Ragged):
+        lengths = seq_lengths.in_rows
+        rows = of_room(input.in_rows, batch + 1, dim(lengths, 1))
+    else:
+        lengths, rows = call.stacked(seq_lengths), input.in_rows
+    if isinstance(own, RowSizes) and not all(s is own for s in known or [None]):
+        if not uses_packed(call):
+            where = where_padded(call)
+            raise CannotVectorize(f"a row may be shorter than what is reversed, {where}")
+        limit = tf.cast(own.tensor, lengths.dtype)
+        text = "more is reversed than there is in some iterations. Lengths, and sizes, are"
+        lengths = after_check(call, lengths <= limit[:, None], text, [lengths, limit], lengths)
+    order = [0, batch + 1, *(i for i in range(1, rank + 1) if i != batch + 1)]
+    moved = tf.transpose(rows, order)  # [n, b, ...]
+    made = call.rebuild(
+        input=tf.reshape(moved, tf.concat([[tf.size(lengths)], tf.shape(moved)[2:]], 0)),
+        seq_lengths=tf.reshape(lengths, [-1]),
+        seq_dim=order.index(axis + 1) - 1,
+        batch_dim=0,
+    )
+    made = tf.reshape(made, tf.shape(moved))
+    made.set_shape(moved.shape)
+    back = tf.transpose(made, np.argsort(order))
+    return from_padded(call, back, sizes, is_clean=True)
 
 
 @ragged_rule("ReverseV2")

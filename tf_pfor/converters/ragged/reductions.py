@@ -129,21 +129,34 @@ def _sum_of_rows(call: Call, x: Ragged, axes: list[int], *, keep: bool) -> tf.Te
 
 
 def _mean(call: Call, x: Ragged, axes: list[int], left: list[Size]) -> Any:
-    """The sum divided by how many there are; of none that is not a number, as in a row."""
-    if not x.dtype.is_floating:
-        raise CannotVectorize("the mean of rows of different sizes is not floating point")
+    """The sum divided by how many there are, with the numbers of TensorFlow's kernel.
+
+    Of no elements that is not a number, or 0 if it is not floating point. Integers are added up in
+    64 bits, which may overflow, and what is behind the point is cut off.
+    """
+    is_integer = x.dtype.is_integer and not x.dtype.is_quantized
+    if not (x.dtype.is_floating or x.dtype.is_complex or is_integer):
+        raise CannotVectorize(f"the mean of {x.dtype.name} of rows of different sizes")
     keep = bool(call.attr("keep_dims"))
+    wide = (tf.uint64 if x.dtype == tf.uint64 else tf.int64) if is_integer else x.dtype
     if x.n_leading > 1 and _are_whole_rows(call, x, axes):
+        x = x.with_elements(tf.cast(x.tensor, wide))
         total = _sum_of_rows(call, x, axes, keep=keep)
     else:
-        total = tf.reduce_sum(x.in_masked_rows, [a + 1 for a in axes], keepdims=keep)
+        rows = tf.cast(x.in_masked_rows, wide)
+        total = tf.reduce_sum(rows, [a + 1 for a in axes], keepdims=keep)
     rank = total.shape.rank
     assert rank is not None
-    return from_padded(call, total / _counts(x, axes, rank - 1), left)
+    counts = _counts(x, axes, rank - 1, wide)
+    made = tf.truncatediv(total, counts) if is_integer else total / counts
+    return from_padded(call, tf.cast(made, call.output_dtype()), left)
 
 
-def _counts(x: Ragged, axes: list[int], rank: int) -> tf.Tensor:
-    """The numbers of elements of a row that are reduced, [n, 1, ...] of that inner rank."""
+def _counts(x: Ragged, axes: list[int], rank: int, dtype: tf.DType) -> tf.Tensor:
+    """The numbers of elements of a row that are reduced, [n, 1, ...] of that inner rank.
+
+    They are what a sum is divided by: at least one, but for floating point.
+    """
     sizes: list[Any] = []
     for a in axes:
         size = x.sizes[a] if a < x.n_leading else (x.inner_shape or ())[a]
@@ -151,12 +164,12 @@ def _counts(x: Ragged, axes: list[int], rank: int) -> tf.Tensor:
 
     def make() -> tf.Tensor:
         count: Any = math.prod(s.tensor if isinstance(s, RowSizes) else s for s in sizes)
-        count = tf.cast(count, x.dtype)
+        count = tf.cast(count if dtype.is_floating else tf.maximum(count, 1), dtype)
         return tf.reshape(count, [-1, *[1] * rank]) if count.shape.rank else count
 
     if not any(isinstance(s, RowSizes) for s in sizes):
         return make()
-    return shared(sizes, ("counts", x.dtype, rank), make)
+    return shared(sizes, ("counts", dtype, rank), make)
 
 
 @ragged_rule("BiasAddGrad")

@@ -13,6 +13,7 @@ from tf_pfor.converters.ragged._forms import (
     row_sizes,
     row_starts,
     uses_packed,
+    where_padded,
 )
 from tf_pfor.converters.ragged.scatter import kept_entries
 from tf_pfor.core.call import Call
@@ -25,8 +26,10 @@ from tf_pfor.layouts.ragged_rules import ragged_rule, source
 @ragged_rule("Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2", is_source=True)
 def unique(call: Call, x: Value, *axis: Value) -> Any:
     """The distinct elements of each row."""
-    if rank_of(x) != 1 or not uses_packed(call):
-        raise CannotVectorize("the distinct rows of a matrix, or under jit_compile")
+    if rank_of(x) != 1:
+        raise CannotVectorize("the distinct rows of a matrix")
+    if not uses_packed(call):
+        raise CannotVectorize(f"as many as are distinct, {where_padded(call)}")
     entries = Entries(call, x)
     values, places, counts, sizes = _distinct(call, entries.flat[0], entries.rows)
     local = places - tf.gather(row_starts([sizes]), entries.rows)
