@@ -130,8 +130,7 @@ def test_means_that_are_not_of_floats(dtype):
     """TensorFlow's mean of no complex numbers is zero."""
     x, m = tf.cast(X * 9, dtype), tf.concat([MASK[:4], ALL[:2]], 0)
     m = m if dtype == tf.int32 else MASK
-    with pytest.warns(tf_pfor.FallbackWarning, match="not floating point"):
-        found = tf_pfor.vectorized_map(lambda r: tf.reduce_mean(tf.boolean_mask(*r)), (x, m))
+    found = tf_pfor.vmap(lambda *r: tf.reduce_mean(tf.boolean_mask(*r)), fallback="error")(x, m)
     np.testing.assert_allclose(found, [tf.reduce_mean(tf.boolean_mask(*r)) for r in zip(x, m)])
 
 
