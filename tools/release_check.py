@@ -60,8 +60,8 @@ def environment(python: str | pathlib.Path, place: pathlib.Path) -> pathlib.Path
 def tried(name: str, file: pathlib.Path, tensorflow: str, folder: pathlib.Path) -> str:
     """The outcome for a Python, a TensorFlow and a file: "works" or the reason why not."""
     interpreter = shutil.which(f"python{name}")
-    if not interpreter:
-        return "no such Python here"
+    if not interpreter or run(interpreter, "--version", folder=folder).returncode:
+        return "no such Python here"  # a shim may stand for one that is not there
     place = folder / f"{name}-{tensorflow}-{file.suffix[1:]}"
     python = environment(interpreter, place)
     wanted = f"tensorflow-cpu=={tensorflow}.*"
