@@ -233,8 +233,9 @@ def signature_of(function: Any) -> tuple[tuple[Any, ...] | None, dict[str, Any]]
 def tell_of_variables(op: tf.Operation) -> None:
     """Tells the functions of a copied loop or branch which variables they are given.
 
-    TensorFlow makes graphs of these functions when a gradient is asked for. In the graphs of loops
-    it does not know the variables, so gradients of what branches in them read are an error.
+    A gradient makes TensorFlow build the graphs of these functions anew. It then knows no dtype of
+    a variable that a loop is given. A branch in the loop that does not read the variable needs
+    zeros for it, and they would be an error.
     """
     if not any(t.dtype == tf.resource for t in op.inputs):
         return

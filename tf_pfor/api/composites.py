@@ -83,7 +83,7 @@ def _padded_by_xla(ragged: tf.RaggedTensor) -> tf.Tensor:
 
 
 def _refuse(x: tf.RaggedTensor | tf.SparseTensor, what: str) -> NoReturn:
-    """Raises, of rows under XLA."""
+    """Raises the error that says what XLA needs to know of such rows, and what to do."""
     kind, dense = type(x).__name__, "tf.sparse.to_dense(x)"
     if isinstance(x, tf.RaggedTensor):
         dense = "x.to_tensor() and x.row_lengths(), of which the function takes row[:length]"

@@ -149,6 +149,11 @@ class Call:
         is_free = not (self.op.control_inputs or self._walker.is_asked(output))
         return is_free and len(readers) == 1 and readers[0].type in op_types
 
+    @property
+    def where_padded(self) -> str:
+        """Words for the place, for an op that cannot use the packed form of rows there."""
+        return "under jit_compile" if _tf.in_xla_context(self.emit.graph) else "in a map of a map"
+
     def is_asked(self, tensor: tf.Tensor) -> bool:
         """Whether a tensor of the body is one of its results."""
         return self._walker.is_asked(tensor)

@@ -266,7 +266,9 @@ class RowLoop:
     def differentiable(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
         """The stacked outputs of the region; their gradient is vectorized, not looped."""
         tensors = tuple(_tf.captured(t) for t in tensors)
-        variables = {i: spec for i, t in enumerate(tensors) if (spec := _variable(t)) is not None}
+        variables = {
+            i: d for i, t in enumerate(tensors) if (d := _dtype_of_variable(t)) is not None
+        }
         wrt = [i for i, t in enumerate(tensors) if has_gradient(t) or i in variables]
         lists = {i: _tf.list_element(t) for i, t in enumerate(tensors) if _may_hold_floats(t)}
         if not any(has_gradient(t) for t in self.region.outputs) or not (wrt or lists):
@@ -289,7 +291,7 @@ class RowLoop:
         # The gradient of a variable goes to a read of it, which the loop itself has no use for.
         reads = [
             tf.raw_ops.ReadVariableOp(resource=tensors[i], dtype=dtype)
-            for i, (dtype, _) in variables.items()
+            for i, dtype in variables.items()
         ]
         given = [*(tensors[i] for i in places), *reads]
         return attached(lambda *given: self(*whole(given)), given, gradient)
@@ -553,7 +555,7 @@ class RowLoop:
 def _no_gradient(op: tf.Operation | None, *upstream: tf.Tensor) -> Any:
     """No gradients of a loop that reads no floats; other loops are ``differentiable``."""
     given = upstream if op is None else op.inputs  # a SavedModel traces it with the inputs
-    if not any(t.dtype == tf.variant or has_gradient(t) or _variable(t) for t in given):
+    if not any(t.dtype == tf.variant or has_gradient(t) or _dtype_of_variable(t) for t in given):
         return [None] * len(given)
     name = "rows" if op is None else op.outputs[0].op.name  # a tape gives an op without a name
     raise NotVectorizableError(
@@ -562,11 +564,11 @@ def _no_gradient(op: tf.Operation | None, *upstream: tf.Tensor) -> Any:
     )
 
 
-def _variable(tensor: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | None:
-    """Dtype and shape of a variable of floats by its handle; None for all other tensors."""
+def _dtype_of_variable(tensor: tf.Tensor) -> tf.DType | None:
+    """The dtype of a variable of floats, by its handle; None for all other tensors."""
     found = _tf.list_element(tensor) if tensor.dtype == tf.resource else None
     is_float = found is not None and (found[0].is_floating or found[0].is_complex)
-    return found if is_float else None
+    return found[0] if found is not None and is_float else None
 
 
 def _may_hold_floats(tensor: tf.Tensor) -> bool:

@@ -264,7 +264,7 @@ def stitched_output(
 
 
 def sizes_meet(call: Call, regions: list[Region], args: list[Value]) -> bool:
-    """Whether a branch has rows of sizes that only the rows that take it may have to agree."""
+    """Whether a branch reads rows of several sizes, which may agree only where it is taken."""
     rows = [v for v in args if isinstance(v, Ragged)]
     known = {id(s) for v in rows for s in v.sizes if isinstance(s, RowSizes)}
     if len(known) < 2 or _tf.in_xla_context(call.emit.graph) or _tf.in_body(call.emit.graph):

@@ -106,10 +106,8 @@ def ctc_loss_of_own_labels(
     (count, *more), (_, *others) = labels_indices.sizes, labels_values.sizes
     if more or others or not isinstance(count, RowSizes):
         raise CannotVectorize("not the number of labels alone differs")
-    in_xla = _tf.in_xla_context(call.emit.graph)
-    if in_xla or _tf.in_body(call.emit.graph):
-        where = "under jit_compile" if in_xla else "in a map of a map"
-        raise CannotVectorize(f"labels of the row, {where}")
+    if _tf.in_xla_context(call.emit.graph) or _tf.in_body(call.emit.graph):
+        raise CannotVectorize(f"labels of the row, {call.where_padded}")
     lengths = call.stacked(sequence_length)
     x = inputs.in_rows if isinstance(inputs, Ragged) else call.stacked(inputs)
     if isinstance(inputs, Ragged):

@@ -22,7 +22,6 @@ from tf_pfor.converters.ragged._forms import (
     from_packed,
     row_ids,
     uses_packed,
-    where_padded,
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -69,7 +68,7 @@ def sparse_rule(
 def require_packed(call: Call) -> None:
     """Raises where tensors whose size is known only when it runs may not be used."""
     if not uses_packed(call):
-        raise CannotVectorize(f"entries of their own number, {where_padded(call)}")
+        raise CannotVectorize(f"entries of their own number, {call.where_padded}")
 
 
 def shared(value: Value, name: str) -> tf.Tensor:

@@ -196,7 +196,7 @@ def _check_of_sizes(
     """An op that fails if sizes do not fit."""
     if not uses_packed(call):
         raise CannotVectorize(
-            f"the sizes of two inputs may differ, which cannot be checked {where_padded(call)}: "
+            f"the sizes of two inputs may differ, which cannot be checked {call.where_padded}: "
             f"{SAYS_SO}"
         )
     each = tf.stack([s.tensor for s in sizes])
@@ -380,11 +380,6 @@ def uses_packed(call: Call) -> bool:
     """
     graph = call.emit.graph
     return not (_tf.in_xla_context(graph) or _tf.in_body(graph))
-
-
-def where_padded(call: Call) -> str:
-    """Words for the place where the packed form may not be used."""
-    return "under jit_compile" if _tf.in_xla_context(call.emit.graph) else "in a map of a map"
 
 
 def takes_packed(call: Call, *values: Value) -> bool:
@@ -574,7 +569,7 @@ def zeros_of(call: Call, sizes: Sequence[Any], dtype: tf.DType) -> Value:
     """Rows of these sizes, with zeros in them: input of a linear op, whose gradient is asked."""
     are_bounded = all(s.most is not None for s in sizes if isinstance(s, RowSizes))
     if not (are_bounded or uses_packed(call)):
-        raise CannotVectorize(f"how large rows may be is not known, {where_padded(call)}")
+        raise CannotVectorize(f"how large rows may be is not known, {call.where_padded}")
     zeros = tf.zeros(tf.stack([call.loop.length, *map(largest, sizes)]), dtype)
     known = [s if isinstance(s, int) else None for s in map(largest, sizes)]
     zeros.set_shape([call.loop.static_length, *known])

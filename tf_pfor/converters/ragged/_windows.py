@@ -18,7 +18,6 @@ from tf_pfor.converters.ragged._forms import (
     row_starts,
     size_when_run,
     uses_packed,
-    where_padded,
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -200,7 +199,7 @@ class Moved:
         self.call, self.x, self.sizes = call, x, list(sizes)
         self.count = rank_of(x) - behind
         if not uses_packed(call):
-            raise CannotVectorize(f"sizes of the row, {where_padded(call)}")
+            raise CannotVectorize(f"sizes of the row, {call.where_padded}")
         if isinstance(x, Ragged) and x.n_leading > self.count:
             raise CannotVectorize("the axes behind differ in size")
         lead = self.sizes[: len(self.sizes) - behind]

@@ -21,7 +21,6 @@ from tf_pfor.converters.ragged._forms import (
     size_at,
     unified,
     uses_packed,
-    where_padded,
     with_room,
 )
 from tf_pfor.core.call import Call
@@ -212,7 +211,7 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
     if not uses_packed(call):
         raise CannotVectorize(
             "a row may be shorter than what is taken, which cannot be checked "
-            f"{where_padded(call)}: take the first ones of tf.sort(x)"
+            f"{call.where_padded}: take the first ones of tf.sort(x)"
         )
     limit = size.tensor if isinstance(size, RowSizes) else size
     if count is None:

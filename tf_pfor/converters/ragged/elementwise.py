@@ -28,7 +28,6 @@ from tf_pfor.converters.ragged._forms import (
     takes_packed,
     unified,
     uses_packed,
-    where_padded,
     with_room,
 )
 from tf_pfor.core.call import Call
@@ -340,5 +339,5 @@ def _of_shape(call: Call, value: Ragged, known: Any) -> tf.Tensor:
 def identity_n(call: Call, input: list[Value]) -> Any:
     """The same, with the gradient of a tf.custom_gradient if they come from one."""
     if _tf.has_own_gradient(call.op) and not uses_packed(call):
-        raise CannotVectorize(f"a tf.custom_gradient, {where_padded(call)}")
+        raise CannotVectorize(f"a tf.custom_gradient, {call.where_padded}")
     return call.with_custom_gradient(input)

@@ -26,7 +26,6 @@ from tf_pfor.converters.ragged._forms import (
     size_when_run,
     unified,
     uses_packed,
-    where_padded,
     with_room,
 )
 from tf_pfor.core.call import Call
@@ -125,7 +124,7 @@ def _padded_along(call: Call, params: Value, indices: Value, at: int, batch: int
     table = params.in_any_rows if isinstance(params, Ragged) else params.tensor
     if not table.shape[axis]:
         if not uses_packed(call):
-            raise CannotVectorize(f"from an axis that may be empty, {where_padded(call)}")
+            raise CannotVectorize(f"from an axis that may be empty, {call.where_padded}")
         table = with_room(table, axis, 1)
     is_own = indices.is_stacked or batch > 0
     places = padded(call, indices, rank_of(indices)) if is_own else indices.tensor

@@ -24,7 +24,6 @@ from tf_pfor.converters.ragged._forms import (
     size_at,
     size_when_run,
     uses_packed,
-    where_padded,
     zeros_of,
 )
 from tf_pfor.converters.ragged.shapes import target_sizes
@@ -47,7 +46,7 @@ def resize(call: Call, images: Value, size: Value, *moved: Value) -> Any:
         raise CannotVectorize("the number of images is not known")
     out = target_sizes(call, size, 1)
     if any(isinstance(s, RowSizes) for s in out) and not uses_packed(call):
-        raise CannotVectorize(f"the new size differs between iterations, {where_padded(call)}")
+        raise CannotVectorize(f"the new size differs between iterations, {call.where_padded}")
     return _resized(call, images, out, moved)
 
 

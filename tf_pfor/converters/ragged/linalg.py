@@ -30,7 +30,6 @@ from tf_pfor.converters.ragged._forms import (
     size_at,
     squared,
     uses_packed,
-    where_padded,
     with_room,
 )
 from tf_pfor.converters.ragged._windows import Moved, size_plus
@@ -179,7 +178,7 @@ def of_length(call: Call, input: Value, fft_length: Value) -> Any:
     last = size_at(input, rank_of(input) - 1)
     if not isinstance(last, RowSizes):
         if not uses_packed(call):
-            raise CannotVectorize(f"rows that differ in shape, {where_padded(call)}")
+            raise CannotVectorize(f"rows that differ in shape, {call.where_padded}")
         return _packed(call, input, call.rebuild(input=input.tensor))
     if _tf.in_xla_context(call.emit.graph):
         raise CannotVectorize("rows may be shorter than the transform, under jit_compile")

@@ -27,7 +27,6 @@ from tf_pfor.converters.ragged._forms import (
     size_at,
     size_when_run,
     uses_packed,
-    where_padded,
     with_room,
 )
 from tf_pfor.converters.ragged._windows import Moved, place_of, range_in, size_times
@@ -81,7 +80,7 @@ def reverse_sequence(call: Call, input: Value, seq_lengths: Value) -> Any:
         lengths, rows = call.stacked(seq_lengths), input.in_rows
     if isinstance(own, RowSizes) and not all(s is own for s in known or [None]):
         if not uses_packed(call):
-            where = where_padded(call)
+            where = call.where_padded
             raise CannotVectorize(f"a row may be shorter than what is reversed, {where}")
         limit = tf.cast(own.tensor, lengths.dtype)
         text = "more is reversed than there is in some iterations. Lengths, and sizes, are"

@@ -22,7 +22,6 @@ from tf_pfor.converters.ragged._forms import (
     row_starts,
     size_at,
     uses_packed,
-    where_padded,
 )
 from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.core.call import Call
@@ -41,7 +40,7 @@ from tf_pfor.layouts.ragged_rules import ragged_rule, source
 def row_range(call: Call, start: Value, limit: Value, delta: Value) -> Any:
     """Numbers up to a limit of the row."""
     if not uses_packed(call):
-        raise CannotVectorize(f"a range of unknown length, {where_padded(call)}")
+        raise CannotVectorize(f"a range of unknown length, {call.where_padded}")
     if isinstance(limit, RowSize) and _is(start, 0) and _is(delta, 1):
         return _counted(call, limit)
     a, b, d = (tf.convert_to_tensor(call.stacked(v)) for v in (start, limit, delta))
@@ -90,7 +89,7 @@ def _in_front(call: Call, is_set: tf.Tensor, counts: RowSizes) -> Value:
     """The places of what is true in [n, ...], padded to as many as a row has elements."""
     shape: Any = is_set.shape[1:]
     if not shape.is_fully_defined():
-        raise CannotVectorize(f"how many may be true is not known, {where_padded(call)}")
+        raise CannotVectorize(f"how many may be true is not known, {call.where_padded}")
     count = shape.num_elements()
     flat = tf.reshape(is_set, [-1, count])
     places = tf.sort(tf.where(flat, tf.range(count), count))  # of what is true, then the rest
@@ -172,7 +171,7 @@ def search(call: Call, sorted_inputs: Value, values: Value) -> Any:
 def invert_permutation(call: Call, x: Ragged) -> Any:
     """Permutations of all rows, one behind the other, are one permutation."""
     if not uses_packed(call):
-        raise CannotVectorize(f"permutations of different lengths, {where_padded(call)}")
+        raise CannotVectorize(f"permutations of different lengths, {call.where_padded}")
     starts, counts = (
         tf.cast(tf.gather(t, row_ids(x.sizes)), x.dtype)
         for t in (row_starts(x.sizes), row_counts(x.sizes))

@@ -25,7 +25,6 @@ from tf_pfor.converters.ragged._forms import (
     row_sizes,
     size_at,
     uses_packed,
-    where_padded,
 )
 from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.core.call import Call
@@ -345,7 +344,7 @@ def kept_entries(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Without padding: places [total, ...], of which row each is, and values [total, ...]."""
     if not uses_packed(call):
-        raise CannotVectorize(f"places in rows of different shapes, {where_padded(call)}")
+        raise CannotVectorize(f"places in rows of different shapes, {call.where_padded}")
     if isinstance(places, Ragged) and places.n_leading > rank:
         raise CannotVectorize("how many axes are indexed differs between iterations")
     (at, flat), rows, mask = _entries(call, [places, values], rank, may_be_wide=may_be_wide)
@@ -479,7 +478,7 @@ def gather_nd(call: Call, params: Value, indices: Value) -> Any:
     """Elements at ragged indices, or of ragged rows, which must have them."""
     if not uses_packed(call):
         raise CannotVectorize(
-            f"places that differ in number, or in their bounds, {where_padded(call)}"
+            f"places that differ in number, or in their bounds, {call.where_padded}"
         )
     if not isinstance(indices, Ragged):
         assert isinstance(params, Ragged)

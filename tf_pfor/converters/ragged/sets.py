@@ -13,7 +13,6 @@ from tf_pfor.converters.ragged._forms import (
     row_sizes,
     row_starts,
     uses_packed,
-    where_padded,
 )
 from tf_pfor.converters.ragged.scatter import kept_entries
 from tf_pfor.core.call import Call
@@ -29,7 +28,7 @@ def unique(call: Call, x: Value, *axis: Value) -> Any:
     if rank_of(x) != 1:
         raise CannotVectorize("the distinct rows of a matrix")
     if not uses_packed(call):
-        raise CannotVectorize(f"as many as are distinct, {where_padded(call)}")
+        raise CannotVectorize(f"as many as are distinct, {call.where_padded}")
     entries = Entries(call, x)
     values, places, counts, sizes = _distinct(call, entries.flat[0], entries.rows)
     local = places - tf.gather(row_starts([sizes]), entries.rows)

@@ -24,7 +24,6 @@ from tf_pfor.converters.ragged._forms import (
     sizes_from,
     takes_packed,
     uses_packed,
-    where_padded,
 )
 from tf_pfor.converters.ragged.elementwise import elementwise
 from tf_pfor.core.call import Call
@@ -214,14 +213,14 @@ def _as_kept(call: Call, tensor: Value, shape: Value) -> Value:
 def _in_padded_form(call: Call, tensor: Value, target: list[Any]) -> Value:
     """A reshape of the axes behind the last one that differs; in front, axes of size one only."""
     if not isinstance(tensor, Ragged):
-        raise CannotVectorize(f"a reshape to sizes that differ, {where_padded(call)}")
+        raise CannotVectorize(f"a reshape to sizes that differ, {call.where_padded}")
     own, count = sizes_of(tensor), tensor.n_leading
     target, is_exact = _without_unknown(target, own)
     last = max((i + 1 for i, s in enumerate(target) if isinstance(s, RowSizes)), default=0)
     kept = [k for k in range(count) if not is_one(own[k])]
     others = [s for s in target[:last] if not is_one(s)]
     if not is_exact or not same_sizes(others, [own[k] for k in kept]):
-        raise CannotVectorize(f"a reshape of axes that differ, {where_padded(call)}")
+        raise CannotVectorize(f"a reshape of axes that differ, {call.where_padded}")
     padded = tensor.in_rows
     room = iter([dim(padded, k + 1) for k in kept])
     parts = [1 if is_one(s) else next(room) for s in target[:last]] + target[last:]

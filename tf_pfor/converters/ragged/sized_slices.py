@@ -13,7 +13,6 @@ from tf_pfor.converters.ragged._forms import (
     size_at,
     size_when_run,
     uses_packed,
-    where_padded,
 )
 from tf_pfor.converters.ragged._windows import Moved, number_of
 from tf_pfor.converters.ragged.slices import cut, of_items, without_known
@@ -56,7 +55,7 @@ def _checked_size(call: Call, first: Any, many: Any, room: Any) -> Any:
     """The size that a tf.slice takes, which must be there; all the rest for -1."""
     many = many if isinstance(many, int) else tf.where(tf.equal(many, -1), room - first, many)
     if not uses_packed(call):
-        raise CannotVectorize(f"a size of the row, which cannot be checked {where_padded(call)}")
+        raise CannotVectorize(f"a size of the row, which cannot be checked {call.where_padded}")
     first = tf.convert_to_tensor(first)
     fits = (first >= 0) & (many >= 0) & (first + many <= room)
     text = "it reaches out of the tensor in some iterations. Begins and sizes are"

@@ -19,7 +19,6 @@ from tf_pfor.converters.ragged._forms import (
     all_from_packed,
     rank_of,
     uses_packed,
-    where_padded,
     with_room,
 )
 from tf_pfor.core.call import Call
@@ -65,7 +64,7 @@ def of_own_number(call: Call, *_: Value) -> Any:
     if call.op_type[-2:] in ("V4", "V5") and call.attr("pad_to_max_output_size"):
         return _padded(call)
     if not uses_packed(call):
-        raise CannotVectorize(f"how many boxes are chosen, {where_padded(call)}")
+        raise CannotVectorize(f"how many boxes are chosen, {call.where_padded}")
     found, outputs = _chosen(call), call.op.outputs
     counted = tf.sequence_mask(found.counts, tf.shape(found.places)[1])
     parts = (found.places, found.scores)[: _parts(call)]

@@ -24,7 +24,6 @@ from tf_pfor.converters.ragged._forms import (
     row_ids,
     unified,
     uses_packed,
-    where_padded,
 )
 from tf_pfor.converters.ragged.scatter import own_counts
 from tf_pfor.converters.sparse._joint_rows import (
@@ -168,7 +167,7 @@ def segment_join(call: Call, inputs: Value, segment_ids: Value, num_segments: Va
     if not isinstance(segment_ids, Ragged):
         raise CannotVectorize("the segments are of one number of texts")
     if not uses_packed(call):
-        raise CannotVectorize(f"segments of a number of texts, {where_padded(call)}")
+        raise CannotVectorize(f"segments of a number of texts, {call.where_padded}")
     if not isinstance(inputs, Ragged) or rank_of(inputs) != 1 or rank_of(segment_ids) != 1:
         raise CannotVectorize("the joined text is no variable-length vector")
     ids, rows, n = segment_ids.tensor, row_ids(inputs.sizes), call.loop.length
