@@ -137,3 +137,23 @@ def test_hessians_of_a_branch_in_a_loop_by_a_small_tensor():
     rows = lambda: tf.stack([hessian(x) for x in X])
     mapped = tf.function(lambda: tf_pfor.vmap(tf_pfor.hessian(loss), warn=False)(X))
     np.testing.assert_allclose(_slope(mapped, w), _slope(rows, w), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("where", ["eager", "function"])
+def test_variable_assigned_before_the_gradient(where):
+    """The gradient would read the new value: an error, not another number."""
+    w = tf.Variable(0.8)
+    body = lambda *row: growing_items(lambda: w, *row)
+
+    def gradient(step):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf_pfor.vmap(body, warn=False)(X, K))
+            w.assign_add(step)
+        return tape.gradient(loss, w)
+
+    if where == "function":
+        gradient = tf.function(gradient)
+    expected = gradient_of(lambda: tf.add_n([body(x, k) for x, k in zip(X, K)]), w)
+    np.testing.assert_allclose(gradient(tf.constant(0.0)), expected, rtol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="gradient before you assign"):
+        gradient(tf.constant(1.0))

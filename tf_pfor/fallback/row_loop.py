@@ -237,6 +237,12 @@ _NO_GRADIENT = (
     "vectorize these ops."
 )
 
+_ASSIGNED = (
+    "tf_pfor: a variable was assigned after a loop over rows had read it and before its gradient "
+    "was taken. The gradient of such a loop reads the variable again, and would be wrong. Take the "
+    "gradient before you assign. tf_pfor.explain says which ops loop."
+)
+
 
 # ---------------------------------------------------------------------------
 # The loop over rows
@@ -285,6 +291,12 @@ class RowLoop:
             return [known.get(i, t) for i, t in enumerate(tensors)]
 
         def gradient(given: Sequence[tf.Tensor], *upstream: tf.Tensor) -> list[tf.Tensor | None]:
+            checks = [
+                _unchanged(tensors[i], before)
+                for i, before in zip(variables, given[len(places) :], strict=True)
+            ]
+            with tf.control_dependencies(checks):  # it reads the variables again
+                upstream = tuple(tf.identity(t) for t in upstream) if checks else upstream
             found = dict(zip(wrt, self._gradient(whole(given), wrt, upstream)))
             return [found.get(i) for i in (*places, *variables)]
 
@@ -569,6 +581,13 @@ def _dtype_of_variable(tensor: tf.Tensor) -> tf.DType | None:
     found = _tf.list_element(tensor) if tensor.dtype == tf.resource else None
     is_float = found is not None and (found[0].is_floating or found[0].is_complex)
     return found[0] if found is not None and is_float else None
+
+
+def _unchanged(variable: tf.Tensor, before: tf.Tensor) -> tf.Operation:
+    """An error, when it runs, if a variable has another value than before (NaN is equal here)."""
+    now = tf.raw_ops.ReadVariableOp(resource=variable, dtype=before.dtype)
+    bits = [tf.bitcast(tf.stop_gradient(x), tf.uint8) for x in (before, now)]
+    return tf.debugging.Assert(tf.reduce_all(tf.equal(*bits)), [_ASSIGNED])
 
 
 def _may_hold_floats(tensor: tf.Tensor) -> bool:
