@@ -241,7 +241,31 @@ class Accesses:
             for update in group:
                 for op in (update.assign, *update.reads, *update.later):
                     groups[op] = found
+        self._find_fed()
         return groups
+
+    def _find_fed(self) -> None:
+        """Finds sums of what rows see in order, which the body reads: their rows go in order, too.
+
+        A row of Welford's variance would see the mean so far, and the squares of all rows.
+        """
+        updates = [u for group in self._update_groups for u in group]
+        in_order = [op for u in updates for op in (*u.reads, *u.later)]
+        handles = {h for unclear, _ in self._unclear for h in unclear}
+        in_order += [a.op for a in self.all if a.handle in handles and a.op.type in READS]
+        seen = sum({self._own[op] for op in in_order})
+        known = handles | {self.handle_of(u) for u in updates}
+        todo = [a for a in self.all if a.writes and a.op.type != "AssignVariableOp"]
+        while True:
+            fed = [a for a in todo if a.handle not in known and self._data[a.op] & seen]
+            reads = {a.handle: [x for x in self.of(a.handle) if x.op.type in READS] for a in fed}
+            found = {handle: ops for handle, ops in reads.items() if ops}
+            if not found:
+                return
+            why = "it adds a value made of another variable that each row reads in order"
+            self._unclear += [(frozenset([handle]), why) for handle in found]
+            known |= set(found)
+            seen |= sum({self._own[x.op] for ops in found.values() for x in ops})
 
     def _update(self, a: Access) -> Update | None:
         """The read-modify-write that ends in an assignment, None if it is a plain one."""
