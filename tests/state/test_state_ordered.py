@@ -356,3 +356,60 @@ def test_reads_at_own_number_of_places(kind):
         return s
 
     return fn, [v]
+
+
+# -- Sums of what rows see in order ----------------------------------------------------------------
+
+MOVED = lambda mean, x: (x - mean, mean.assign_add((x - mean) * 0.5))[0]
+
+
+def _read_after(mean, total, other, x):
+    total.assign_add(MOVED(mean, x) * (x - mean))
+    return total + 0.0
+
+
+def _read_before(mean, total, other, x):
+    d, before = MOVED(mean, x), total.read_value()
+    total.assign_add(d)
+    return before
+
+
+def _by_count(mean, total, other, x):
+    other.assign_add(1.0)
+    d = x - mean
+    mean.assign_add(d / other)
+    total.assign_add(d * (x - mean))
+    return total / other, mean + 0.0
+
+
+def _in_a_chain(mean, total, other, x):
+    total.assign_add(MOVED(mean, x))
+    other.assign_sub(total * 1.0)
+    return other + 0.0
+
+
+def _in_a_branch(mean, total, other, x):
+    d = MOVED(mean, x)
+    if d > 1.0:
+        total.assign_add(d)
+    return total + 0.0
+
+
+@in_order
+@pytest.mark.parametrize("body", [_read_after, _read_before, _by_count, _in_a_chain, _in_a_branch])
+def test_sums_of_variables_in_order(body):
+    """Welford's variance: a row saw the mean so far, and the squares of all rows."""
+    _as_the_loop(starts(0.0, 0.0, 0.0)(body))
+
+
+def test_sums_that_nobody_reads_are_sums():
+    mean, total = var(0.0), var(0.0)
+
+    def body(x):
+        d = MOVED(mean, x)
+        total.assign_add(d * x)
+        return d
+
+    found = strict_map(body, X)
+    np.testing.assert_allclose(found, [1.0, 1.5, 2.75])
+    assert total.numpy() == 15.0
