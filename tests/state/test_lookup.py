@@ -211,3 +211,59 @@ def test_keras_lookups():
     given = (tf.constant([["be", "not"], ["or", "to"]]), tf.constant([5, 9]))
     found = _mapped(body, *given)
     pairwise(np.testing.assert_array_equal, found, _loop(body, *given))
+
+
+# -- Tables that rows of several keys read and write -----------------------------------------------
+
+
+def _counted(table, words):
+    table.insert(words, table.lookup(words) + 1)
+    return tf.reduce_sum(table.lookup(words))
+
+
+def _returned(table, words):
+    table.insert(words, table.lookup(words) + 1)
+    return table.lookup(words)
+
+
+def _seen_before(table, words):
+    seen = table.lookup(words)
+    table.insert(words, seen + 1)
+    return tf.reduce_sum(tf.ensure_shape(seen, [None]))
+
+
+def _word_by_word(table, words):
+    for word in words:
+        table.insert(word, table.lookup(word) + 1)
+    return tf.reduce_sum(table.lookup(words))
+
+
+def _vocabulary(table, words):
+    for word in words:
+        if table.lookup(word) <= 0:
+            table.insert(word, table.size() + 1)
+    return table.lookup(words)
+
+
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+@pytest.mark.parametrize(
+    "body",
+    [_counted, _returned, _seen_before, _word_by_word, _vocabulary],
+    ids=lambda f: f.__name__,
+)
+def test_keys_of_variable_length_rows_in_order(body):
+    """A mutable table does not tell the rank of what it finds: an error of shapes, before."""
+    texts = tf.constant(["a b a", "", "c a"])
+
+    def run(rows):
+        table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, 0)
+        one = lambda text: body(table, tf.strings.split(text))
+        found = rows(one)
+        return found, dict(zip(*(t.numpy().tolist() for t in table.export())))
+
+    expected, held = run(lambda one: [tf.function(one)(t).numpy().tolist() for t in texts])
+    found, left = run(lambda one: tf_pfor.vectorized_map(one, texts))
+    assert (found.to_list() if isinstance(found, tf.RaggedTensor) else found.numpy().tolist()) == (
+        expected
+    )
+    assert left == held and held

@@ -252,7 +252,33 @@ class BodyGraph(QuickGraph):
         made: Any = super()._create_op_internal(*args, **kwargs)
         if not hasattr(made, "_tf_pfor_stack"):  # TensorFlow's function has created it
             made._tf_pfor_stack = _stacks.here(1)
+        if made.type == "LookupTableFindV2":
+            table, keys, default = made.inputs
+            if default.shape.rank == 0 and made.outputs[0].shape.rank is None:
+                if _finds_one_for_each_key(_as_given(table), keys.dtype, default.dtype):
+                    made.outputs[0].set_shape(keys.shape)
         return made
+
+
+def _as_given(tensor: tf.Tensor) -> tf.Tensor:
+    """A tensor as it was before graphs captured it."""
+    graph = getattr(tensor, "graph", None)
+    given = next((a for a, b in getattr(graph, "captures", ()) if b is tensor), None)
+    return tensor if given is None else _as_given(given)
+
+
+def _finds_one_for_each_key(table: tf.Tensor, key: tf.DType, value: tf.DType) -> bool:
+    """Whether keys of a table are scalars; mutable tables do not tell, and some have vectors."""
+    if not isinstance(table, tf.__internal__.EagerTensor):
+        return False
+    with tf.init_scope():
+        try:
+            found = tf.raw_ops.LookupTableFindV2(
+                table_handle=table, keys=tf.zeros([1], key), default_value=tf.zeros([], value)
+            )
+        except tf.errors.OpError:  # also of a key that means an empty place
+            return False
+    return found.shape == [1]
 
 
 _ROWS = "_tf_pfor_rows"
