@@ -138,6 +138,8 @@ def _generator_bodies():
     return {
         "all kinds": all_kinds,
         "binomial": lambda g, _: g.binomial([3], 5.0, 0.5),
+        "binomial, several": lambda g, _: (g.binomial([], 5.0, 0.5), g.binomial([2], 5.0, 0.5)),
+        "binomial, with others": lambda g, _: (g.normal([]), g.binomial([], 5.0, 0.5)),
         "nothing read": nothing_read,
         "one": lambda g, _: g.normal([3, 2]),
         "seeds": lambda g, _: tf.random.stateless_normal([2], g.make_seeds(1)[:, 0]),
@@ -145,6 +147,7 @@ def _generator_bodies():
     }
 
 
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
 @grid(alg=["philox", "state that carries"], name=sorted(_generator_bodies()))
 def test_a_generator_draws_what_the_loop_draws(name, alg):
     """The same numbers, and the same state afterwards."""

@@ -413,3 +413,38 @@ def test_sums_that_nobody_reads_are_sums():
     found = strict_map(body, X)
     np.testing.assert_allclose(found, [1.0, 1.5, 2.75])
     assert total.numpy() == 15.0
+
+
+# -- Places that the body moves on -----------------------------------------------------------------
+
+
+def _ring(buffer, place, x):
+    buffer.scatter_update(tf.IndexedSlices(x, place % 2))
+    place.assign_add(1)
+    return x
+
+
+def _ring_of_items(buffer, place, x):
+    place.assign_add(1)
+    buffer[place % 2].assign(x)
+    return tf.reduce_sum(buffer)
+
+
+def _ring_of_places(buffer, place, x):
+    buffer.scatter_nd_update([[place % 2]], [x])
+    place.assign_add(1)
+    return x
+
+
+def _ring_in_a_branch(buffer, place, x):
+    if x > 1.0:
+        buffer[place % 2].assign(x)
+        place.assign_add(1)
+    return x
+
+
+@in_order
+@pytest.mark.parametrize("body", [_ring, _ring_of_items, _ring_of_places, _ring_in_a_branch])
+def test_ring_buffers(body):
+    """In lock-step all rows would write one place: refused, before."""
+    _as_the_loop(starts([0.0, 0.0], 0)(body))

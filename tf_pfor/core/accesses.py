@@ -29,6 +29,11 @@ READS = frozenset(
         "ResourceGatherNd",
     ]
 )
+PLACED = frozenset(
+    ["ResourceScatterNdUpdate", "ResourceScatterUpdate", "ResourceStridedSliceAssign"]
+)
+SKIPS = frozenset(["RngReadAndSkip", "RngSkip"])
+"""Draws of a generator that one skip for all iterations replaces."""
 HARMLESS = frozenset(["Assert", "CheckNumerics", "CheckNumericsV2", "Empty", "Placeholder"])
 """Stateful by their definition; nothing else notices that they run."""
 
@@ -242,7 +247,25 @@ class Accesses:
                 for op in (update.assign, *update.reads, *update.later):
                     groups[op] = found
         self._find_fed()
+        self._find_moved()
         return groups
+
+    def _find_moved(self) -> None:
+        """Finds writes to a place that another write moves on, as of a ring buffer or generator."""
+        for a in self.all:
+            places = a.op.inputs[1:-1] if a.op.type in PLACED else ()
+            bits = 0
+            for op in {t.op for t in places}:
+                bits |= self._data.get(op, 0) | self._own.get(op, 0)
+            moved = [x for x in self.all if bits & self._bit[id(x)] and self.changed(x) is not None]
+            if moved:
+                why = "the place that it writes is made of a variable that the body updates"
+                self._unclear.append((frozenset(x.handle for x in (a, *moved)), why))
+        for handle in dict.fromkeys(a.handle for a in self.all if draws_from_generator(a.op.type)):
+            kinds = [a.op.type for a in self.of(handle)]
+            if len(kinds) > 1 and any(draws_from_generator(k) and k not in SKIPS for k in kinds):
+                why = f"the body draws several times from one generator ({', '.join(kinds)})"
+                self._unclear.append((frozenset([handle]), why))
 
     def _find_fed(self) -> None:
         """Finds sums of what rows see in order, which the body reads: their rows go in order, too.

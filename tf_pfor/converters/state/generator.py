@@ -16,13 +16,12 @@ import tensorflow as tf
 
 from tf_pfor.converters.math._families import table
 from tf_pfor.converters.state import _philox as philox
-from tf_pfor.core.accesses import Access, accesses
+from tf_pfor.core.accesses import SKIPS, Access, accesses
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import Refused
 from tf_pfor.core.registry import ALWAYS, Outcome, RegisterPFor
 from tf_pfor.core.values import Value
 
-_SKIPS = ("RngReadAndSkip", "RngSkip")
 _BLOCKS = 256  # a skip by one moves the counter on by so many blocks
 
 
@@ -76,8 +75,8 @@ def _draws(call: Call, alg: Value) -> Draws:
     group = known.of(mine[0].handle)
     root = call.value_of(handle)
     assert root is not None
-    if any(a.op.type not in _SKIPS for a in group):
-        other = next(a.op.type for a in group if a.op.type not in _SKIPS)
+    if any(a.op.type not in SKIPS for a in group):
+        other = next(a.op.type for a in group if a.op.type not in SKIPS)
         if len(group) == 1:
             raise Refused("the generator is used in a way that is not known")
         raise Refused(f"the body uses the state of the generator in {other} as well")
