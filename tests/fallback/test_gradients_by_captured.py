@@ -157,3 +157,22 @@ def test_variable_assigned_before_the_gradient(where):
     np.testing.assert_allclose(gradient(tf.constant(0.0)), expected, rtol=1e-5)
     with pytest.raises(tf.errors.InvalidArgumentError, match="gradient before you assign"):
         gradient(tf.constant(1.0))
+
+
+def test_python_that_returns_rows_of_different_shapes_has_no_gradient():
+    """TensorFlow's loop has lost the tape of each call: its raw KeyError, before."""
+    large = lambda x: tf.ensure_shape(
+        tf.py_function(lambda v: v[v > 0] ** 2, [x], tf.float32), [None]
+    )
+
+    @tf.custom_gradient
+    def own(x):
+        place = tf.where(x > 0)
+        slope = lambda g: tf.scatter_nd(place, g * 2 * tf.gather_nd(x, place), [2])
+        return large(tf.stop_gradient(x)), lambda g: tf.ensure_shape(slope(g), [2])
+
+    total = lambda body: tf.reduce_sum(tf_pfor.vectorized_map(body, X))
+    with pytest.raises(tf_pfor.NotVectorizableError, match="returns rows of different shapes"):
+        gradient_of(lambda: total(large), X)
+    expected = gradient_of(lambda: tf.reduce_sum(tf.maximum(X, 0.0) ** 2), X)
+    np.testing.assert_allclose(gradient_of(lambda: total(own), X), expected)

@@ -266,4 +266,5 @@ def test_keys_of_variable_length_rows_in_order(body):
     assert (found.to_list() if isinstance(found, tf.RaggedTensor) else found.numpy().tolist()) == (
         expected
     )
-    assert left == held and held
+    assert left == held
+    assert held

@@ -253,11 +253,16 @@ class BodyGraph(QuickGraph):
         if not hasattr(made, "_tf_pfor_stack"):  # TensorFlow's function has created it
             made._tf_pfor_stack = _stacks.here(1)
         if made.type == "LookupTableFindV2":
-            table, keys, default = made.inputs
-            if default.shape.rank == 0 and made.outputs[0].shape.rank is None:
-                if _finds_one_for_each_key(_as_given(table), keys.dtype, default.dtype):
-                    made.outputs[0].set_shape(keys.shape)
+            _tell_shape_of_found(*made.inputs, made.outputs[0])
         return made
+
+
+def _tell_shape_of_found(
+    table: tf.Tensor, keys: tf.Tensor, default: tf.Tensor, found: tf.Tensor
+) -> None:
+    is_open = found.shape.rank is None and default.shape.rank == 0
+    if is_open and _finds_one_for_each_key(_as_given(table), keys.dtype, default.dtype):
+        found.set_shape(keys.shape)
 
 
 def _as_given(tensor: tf.Tensor) -> tf.Tensor:

@@ -146,12 +146,30 @@ def loop_region(
     # Python code keeps a tape for the gradient of each row, which ``differentiable`` hands on.
     if region.uneven and (ragged_rows.differ(region) or not in_order):
         with walker.emit.as_default():
+            if any(op.type == "EagerPyFunc" for op in region.ops):
+                tensors = [_without_gradient(t) if has_gradient(t) else t for t in tensors]
             return ragged_rows.results(rows, tensors)
     # tf.while_loop's own gradient does not run updates of variables again.
     run = rows if in_order and region.has_variables else rows.differentiable
     with walker.emit.as_default():
         made = run(*tensors)
     return [Value.stacked(t).with_inner_shape(dims(old)) for t, old in zip(made, region.outputs)]
+
+
+def _without_gradient(tensor: tf.Tensor) -> tf.Tensor:
+    """An input of calls of Python, whose gradient TensorFlow cannot find in a loop."""
+
+    def gradient(*_: Any) -> Any:
+        raise NotVectorizableError(_OF_PYTHON)
+
+    return attached(lambda x: [tf.identity(x)], [tensor], gradient)[0]
+
+
+_OF_PYTHON = (
+    "There is no gradient of a tf.py_function that returns rows of different shapes, taken outside "
+    "of the map. Let Python return rows of one shape (padded), or a tf.custom_gradient around it, "
+    "or write the function with TensorFlow's ops."
+)
 
 
 def _check_sizes(region: Region, walker: Conversion) -> None:
