@@ -342,8 +342,8 @@ class Accesses:
                 when = "before" if self.is_before([w.op], read.op) else "later"
                 raise Refused(
                     "the assigned value depends on another variable that the body updates "
-                    f"{when} ({w.op.type} '{w.op.name}'): which iteration's value is meant, only "
-                    "the order of the loop tells"
+                    f"{when} ({w.op.type}, {_tf.user_line(w.op) or w.op.name}): which iteration's "
+                    "value is meant, only the order of the loop tells"
                 )
 
     def changed(self, read: Access) -> Access | None:

@@ -91,7 +91,12 @@ def name_of_variable(handle: tf.Tensor, walker: Conversion) -> str:
             graph = getattr(graph, "outer_graph", None)
     for variable in variables:
         if any(variable.handle is t for t in same):
-            return f"the variable '{variable.name}'"
+            is_named = not variable.name.startswith("Variable")
+            shape = "" if is_named else f" of shape {variable.shape}"
+            return f"the variable '{variable.name}'{shape}"
+    user = next((op for op in _tf.consumers(handle) if op.type.startswith("LookupTable")), None)
+    if user is not None:
+        return f"the table of {user.type} ({_tf.user_line(user) or 'line unknown'})"
     return f"the variable behind '{handle.name}'"
 
 
