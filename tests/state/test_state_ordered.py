@@ -395,8 +395,23 @@ def _in_a_branch(mean, total, other, x):
     return total + 0.0
 
 
+def _in_functions(mean, total, other, x):
+    @tf.function
+    def moved():
+        return MOVED(mean, x)
+
+    @tf.function
+    def summed(d):
+        total.assign_add(d)
+        return total + 0.0
+
+    return summed(moved())
+
+
 @in_order
-@pytest.mark.parametrize("body", [_read_after, _read_before, _by_count, _in_a_chain, _in_a_branch])
+@pytest.mark.parametrize(
+    "body", [_read_after, _read_before, _by_count, _in_a_chain, _in_a_branch, _in_functions]
+)
 def test_sums_of_variables_in_order(body):
     """Welford's variance: a row saw the mean so far, and the squares of all rows."""
     _as_the_loop(starts(0.0, 0.0, 0.0)(body))

@@ -165,7 +165,9 @@ def test_rows_are_added_to_a_variable_of_their_size(v, x):
 def test_what_does_not_fit_into_the_variable_is_an_error():
     v, w = var([0.0, 0.0]), var([0.0, 0.0])
     for body in (lambda x: v.assign(tf.concat([v[1:], x], 0)), lambda x: w.assign_add(x)):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="the variable Variable:0 of shape"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="the variable Variable:0 of shape"
+        ):
             tf_pfor.vectorized_map(body, ROWS)
 
 

@@ -275,13 +275,13 @@ class Accesses:
         updates = [u for group in self._update_groups for u in group]
         in_order = [op for u in updates for op in (*u.reads, *u.later)]
         handles = {h for unclear, _ in self._unclear for h in unclear}
-        in_order += [a.op for a in self.all if a.handle in handles and a.op.type in READS]
+        in_order += [a.op for a in self.all if a.handle in handles and not _draws(a.op)]
         seen = sum({self._own[op] for op in in_order})
         known = handles | {self.handle_of(u) for u in updates}
         todo = [a for a in self.all if a.writes and a.op.type != "AssignVariableOp"]
         while True:
             fed = [a for a in todo if a.handle not in known and self._data[a.op] & seen]
-            reads = {a.handle: [x for x in self.of(a.handle) if x.op.type in READS] for a in fed}
+            reads = {a.handle: [x for x in self.of(a.handle) if _reads(x.op)] for a in fed}
             found = {handle: ops for handle, ops in reads.items() if ops}
             if not found:
                 return
@@ -517,6 +517,12 @@ def _draws(op: tf.Operation) -> bool:
     if draws_from_generator(op.type):
         return True
     return any(_draws(o) for graph in _tf.functions_of(op) for o in graph.get_operations())
+
+
+def _reads(op: tf.Operation) -> bool:
+    """Whether an op, or one in a function of it, reads a variable."""
+    inner = _tf.functions_of(op)
+    return op.type in READS or any(_reads(o) for g in inner for o in g.get_operations())
 
 
 def _coupled(updates: list[Update], feeds: Callable[..., Any]) -> list[tuple[Update, ...]]:
