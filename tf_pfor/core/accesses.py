@@ -272,23 +272,30 @@ class Accesses:
 
         A row of Welford's variance would see the mean so far, and the squares of all rows.
         """
+        plain = [a for a in self.all if a.writes and a.op.type != "AssignVariableOp"]
+        reads = {a.handle: [x.op for x in self.of(a.handle) if _reads(x.op)] for a in plain}
+        plain = [a for a in plain if reads[a.handle]]
+        if not plain:
+            return
         updates = [u for group in self._update_groups for u in group]
-        in_order = [op for u in updates for op in (*u.reads, *u.later)]
         handles = {h for unclear, _ in self._unclear for h in unclear}
-        in_order += [a.op for a in self.all if a.handle in handles and not _draws(a.op)]
-        seen = sum({self._own[op] for op in in_order})
+        in_order = [op for u in updates for op in (*u.reads, *u.later)]
+        in_order += [
+            a.op
+            for a in self.all
+            if not _draws(a.op)
+            and (a.handle in handles or (a.writes and _rewrites(a.op, a.handle)))
+        ]
         known = handles | {self.handle_of(u) for u in updates}
-        todo = [a for a in self.all if a.writes and a.op.type != "AssignVariableOp"]
         while True:
-            fed = [a for a in todo if a.handle not in known and self._data[a.op] & seen]
-            reads = {a.handle: [x for x in self.of(a.handle) if _reads(x.op)] for a in fed}
-            found = {handle: ops for handle, ops in reads.items() if ops}
-            if not found:
+            seen = sum({self._own[op] for op in in_order})
+            fed = [a.handle for a in plain if a.handle not in known and self._data[a.op] & seen]
+            if not fed:
                 return
             why = "it adds a value made of another variable that each row reads in order"
-            self._unclear += [(frozenset([handle]), why) for handle in found]
-            known |= set(found)
-            seen |= sum({self._own[x.op] for ops in found.values() for x in ops})
+            self._unclear += [(frozenset([handle]), why) for handle in dict.fromkeys(fed)]
+            known |= set(fed)
+            in_order += [op for handle in fed for op in reads[handle]]
 
     def _update(self, a: Access) -> Update | None:
         """The read-modify-write that ends in an assignment, None if it is a plain one."""
