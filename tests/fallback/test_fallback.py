@@ -139,6 +139,18 @@ def test_a_reader_that_takes_no_rows_of_different_shapes_is_named_first():
         strict_map(draw, counts)
 
 
+def test_map_fn_over_variable_length_rows_names_what_does_not_loop():
+    texts = tf.constant(["ab c", "d"])
+
+    def sizes(text):
+        letters = tf.strings.unicode_split(tf.strings.split(text), "UTF-8")
+        return tf.map_fn(tf.size, letters, fn_output_signature=tf.int32)
+
+    with pytest.warns(tf_pfor.FallbackWarning, match="write tf_pfor.vectorized_map there"):
+        found = tf_pfor.vectorized_map(sizes, texts)
+    assert found.to_list() == [[2, 1], [1]]
+
+
 def test_no_warning_when_asked_not_to():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

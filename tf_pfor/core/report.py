@@ -84,7 +84,7 @@ class Recorder:
         for op_type, ops in found.items():
             (first, reason), cause = ops[0], ""
             if (reader := self._readers.get(first)) is not None:
-                cause = f"{_named(reader)} {_NO_RULE}. So "
+                cause = f"{_named(reader)} {_NO_RULE}{_INSTEAD.get(reader.type, '')}. So "
                 reason = reason.replace(self.blame(first, reader), "")
             line = _tf.user_line(first)
             where = f" ({line})" if line else ""
@@ -95,6 +95,9 @@ class Recorder:
 
 
 _NO_RULE = "has no rule for rows of different shapes"
+_INSTEAD = {
+    "RaggedTensorToVariant": " (tf.map_fn over a RaggedTensor: write tf_pfor.vectorized_map there)"
+}
 
 
 def _named(op: tf.Operation) -> str:
