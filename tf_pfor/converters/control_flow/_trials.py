@@ -33,7 +33,15 @@ from tf_pfor.core.values import (
     as_shape,
     full_shape,
 )
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes, shape_value
+from tf_pfor.layouts.ragged import (
+    Ragged,
+    RowShape,
+    RowSize,
+    RowSizes,
+    same_sizes,
+    shape_value,
+    size_value,
+)
 from tf_pfor.layouts.repeated import RepeatedList
 
 SOME_SIZES = (6, 7)
@@ -178,6 +186,8 @@ def sizes_in(value: Value) -> Sequence[Any]:
     """The sizes of a row, or of the items of a list, by axis; of all that an optional holds."""
     if isinstance(value, (Ragged, RowShape)):
         return value.sizes
+    if isinstance(value, RowSize):
+        return [value.size]
     holds = known_rows(value).holds
     return [*holds.items, *sizes_of(holds.parts)]
 
@@ -245,6 +255,8 @@ def stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
         return received(made, value.layout, value.inner_shape)
     if isinstance(value, RowShape):
         return shape_value(emit, _stand_in_sizes(value.sizes, length, emit), dtype)
+    if isinstance(value, RowSize):
+        return size_value(emit, _stand_in_sizes([value.size], length, emit)[0], dtype)
     if rows is not None and rows.holds.items:
         items = _stand_in_sizes(rows.holds.items, length, emit)
         rows = rows.holding(items=tuple(items))
@@ -283,7 +295,7 @@ def _stand_in_sizes(given: Sequence[Any], length: int | None, emit: Emitter) -> 
                 made = RowSizes.joint(_stand_in_sizes(size.parts, length, emit))
             elif isinstance(size, RowSizes):
                 own = emit.stand_in(tf.int32, [length])
-                made = RowSizes.of(own, size.most, size.full)
+                made = RowSizes(Cell(own), size.most, size.full, is_number=size.is_number)
             else:
                 made = emit.stand_in(tf.int32, [])
             known[id(size)] = (size, made)
