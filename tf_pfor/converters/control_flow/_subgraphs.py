@@ -26,6 +26,7 @@ from tf_pfor.converters.control_flow._trials import (
 )
 from tf_pfor.converters.lists._list_rows import carried_on
 from tf_pfor.converters.lists._lists import stack_list
+from tf_pfor.converters.lists._ragged_items import of_any_numbers
 from tf_pfor.core.call import Call
 from tf_pfor.core.conversion import Conversion, Cut
 from tf_pfor.core.emit import Emitter
@@ -180,7 +181,7 @@ class Region:
         values = [next(made) if is_read else nothing(walker.emit) for is_read in is_wanted]
         values = [_plain(v, walker.emit, may_differ=self.may_differ) for v in values]
         if not self.may_hold:
-            _require_known_items(values, args)
+            values = _with_known_items(values, args)
         return [Converted(v, call, after, t) for v, t in zip(values, tensors)]
 
     def layouts(
@@ -382,13 +383,19 @@ def is_stateful(op: tf.Operation) -> bool:
     return op.type != "Placeholder" and (schema is None or schema.is_stateful)
 
 
-def _require_known_items(values: Sequence[Value], args: Sequence[Value]) -> None:
-    """Refuses lists that a branch fills with items of different shapes, if they held none."""
-    known = [known_rows(a).holds.items for a in args]
+def _with_known_items(values: Sequence[Value], args: Sequence[Value]) -> list[Value]:
+    """The values; refuses lists that a branch fills with items of different shapes.
+
+    It may if they held such items.
+    """
+    known, found = [known_rows(a).holds.items for a in args], list[Value]()
     for v in values:
         items = known_rows(v).holds.items
-        if items and not any(k and same_sizes(k, items) for k in known):
+        is_known = not items or any(k and same_sizes(k, items) for k in known)
+        found.append(v if is_known else of_any_numbers(v))
+        if not is_known and known_rows(found[-1]).holds.items:
             raise CannotVectorize("a branch fills a list with items of different shapes")
+    return found
 
 
 def _plain(value: Value, emit: Emitter, *, may_differ: bool) -> Value:

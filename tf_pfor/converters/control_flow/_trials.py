@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.analysis._loop_graphs import source
-from tf_pfor.converters.lists._ragged_items import DIFFER, to_hold, to_hold_parts
+from tf_pfor.converters.lists._ragged_items import DIFFER, of_any_numbers, to_hold, to_hold_parts
 from tf_pfor.converters.lists._ragged_optionals import Parts, outline, sizes_of
 from tf_pfor.converters.lists._row_packs import holds_packs, with_packs
 from tf_pfor.converters.lists._unpacked_lists import keeps, to_keep
@@ -22,7 +22,7 @@ from tf_pfor.core import regions
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import Kept, OpenOptional, PendingSum, known_rows, received, rows_of
+from tf_pfor.core.stacked_lists import OF_SIZES, Kept, OpenOptional, PendingSum, known_rows, received, rows_of
 from tf_pfor.core.values import (
     Cell,
     Layout,
@@ -68,7 +68,7 @@ class Trial:
       items: for a list of items whose shape differs between rows: the sizes of items. A size is an
         int, or the size of an input as a pair (its number, the axis). What is broadcast together
         has a set of such pairs.
-      are_shapes: whether the items are shapes of such rows.
+      numbers: as for ``Holds``.
       parts: for a list of optionals that hold such rows: their parts, with sizes like these.
     """
 
@@ -80,7 +80,7 @@ class Trial:
     axes: tuple[Any, ...] | None
     kept: dict[int, tuple[bool, ...]]
     items: tuple[Any, ...] = ()
-    are_shapes: bool = False
+    numbers: str = ""
     parts: Parts = ()
 
 
@@ -108,8 +108,13 @@ def _kept_sizes(value: Value, args: Sequence[Value]) -> dict[int, tuple[bool, ..
 
 def _items(value: Value, args: Sequence[Value]) -> tuple[Any, ...]:
     """The sizes of the items of a list, for ``Trial``."""
-    place = _places(args)
-    return tuple(map(place, known_rows(value).holds.items))
+    place, holds = _places(args), known_rows(value).holds
+    try:
+        return tuple(map(place, holds.items))
+    except CannotVectorize:
+        if holds.numbers == OF_SIZES:
+            return ()
+        raise
 
 
 def _parts_of_items(value: Value, args: Sequence[Value]) -> Parts:
@@ -153,13 +158,20 @@ def as_left(
       sizes: ``sizes(i)`` are the sizes of input i, None where trips change them.
     """
 
+    def now(size: Any) -> Any:
+        if isinstance(size, frozenset):
+            return None if None in map(now, size) else size
+        if not isinstance(size, tuple):
+            return size
+        i, axis = size
+        return sizes(i)[axis]
+
     def before(size: int | tuple[int, int] | frozenset[tuple[int, int]]) -> Any:
         if isinstance(size, int):
             return size
         if isinstance(size, frozenset):
             return RowSizes.joint([*map(before, size)])
-        i, axis = size
-        known = sizes(i)[axis]
+        known = now(size)
         if known is None:
             raise CannotVectorize(
                 f"{DIFFER}. A trip may change the sizes of a loop variable h, as in h + y. Where y "
@@ -171,8 +183,12 @@ def as_left(
         arg = to_keep(call, arg, trial.keeps)
     if trial.parts:
         arg = to_hold_parts(call, arg, [p and p.mapped(before) for p in trial.parts])
+    elif trial.items and trial.numbers == OF_SIZES and None in map(now, trial.items):
+        arg = of_any_numbers(arg)
     elif trial.items:
-        arg = to_hold(call, arg, [*map(before, trial.items)], are_shapes=trial.are_shapes)
+        arg = to_hold(call, arg, [*map(before, trial.items)], trial.numbers)
+    else:
+        arg = of_any_numbers(arg)
     return with_packs(call, arg, like) if trial.holds_packs else arg
 
 
@@ -341,7 +357,7 @@ def seen(value: Value, args: Sequence[Value], *, is_trip: bool) -> Trial:
         _axes(value),
         _kept_sizes(value, args),
         _items(value, args),
-        known_rows(value).holds.are_shapes,
+        known_rows(value).holds.numbers,
         _parts_of_items(value, args) if is_trip else (),
     )
 

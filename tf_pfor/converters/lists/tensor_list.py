@@ -338,7 +338,7 @@ def element_shape(call: Call, input_handle: Value) -> Any:
     if (
         rows.holds.items
         and holds != tf.variant
-        and not rows.holds.are_shapes
+        and not rows.holds.numbers
         and -1 not in rows.holds.items
     ):
         return shape_value(call.emit, rows.holds.items, call.output_dtype())
