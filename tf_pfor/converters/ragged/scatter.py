@@ -151,7 +151,7 @@ def _of_own_number(call: Call, made: tf.Tensor, sizes: RowSizes, data: Value, ra
 
 def own_counts(call: Call, number: Value, what: str) -> RowSizes:
     """Numbers of the rows as sizes, which must not be negative."""
-    if isinstance(number, RowSize):
+    if isinstance(number, RowSize) and not number.size.is_number:
         return number.size
     counts = tf.cast(number.tensor, tf.int32)
     text = f"the number of {what} is negative in some iterations. They are"
