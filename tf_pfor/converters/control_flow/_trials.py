@@ -22,7 +22,15 @@ from tf_pfor.core import regions
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import OF_SIZES, Kept, OpenOptional, PendingSum, known_rows, received, rows_of
+from tf_pfor.core.stacked_lists import (
+    OF_SIZES,
+    Kept,
+    OpenOptional,
+    PendingSum,
+    known_rows,
+    received,
+    rows_of,
+)
 from tf_pfor.core.values import (
     Cell,
     Layout,
