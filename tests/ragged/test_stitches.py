@@ -27,7 +27,7 @@ def first_selected(x, k):
 
 
 def of_pairs(x):
-    """What an inner map returns has one size here, but is not known to."""
+    """An inner map whose results have one size here, but are not known to."""
     return mapped(lambda k: first_selected(x, k), tf.constant([0.0, 0.2, 3.0]))
 
 

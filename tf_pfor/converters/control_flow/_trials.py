@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters.analysis._loop_graphs import source
 from tf_pfor.converters.lists._ragged_items import DIFFER, of_any_numbers, to_hold, to_hold_parts
 from tf_pfor.converters.lists._ragged_optionals import Parts, outline, sizes_of
@@ -54,6 +55,12 @@ from tf_pfor.layouts.repeated import RepeatedList
 
 SOME_SIZES = (6, 7)
 """In place of sizes that are unknown, but the same in all rows."""
+
+CHANGES_SIZE = "changes from trip to trip, and a gradient, or a TensorArray, keeps each"
+"""The reason why rows do not make trips at once; the name of a tensor stands in front."""
+
+_Place = int | tuple[int, int] | frozenset[tuple[int, int]]
+"""A size of an item, as in ``Trial.items``."""
 
 OWN = "own"
 """In place of the size of an axis that differs between rows."""
@@ -114,9 +121,9 @@ def _kept_sizes(value: Value, args: Sequence[Value]) -> dict[int, tuple[bool, ..
     }
 
 
-def _items(value: Value, args: Sequence[Value]) -> tuple[Any, ...]:
+def _items(value: Value, args: Sequence[Value], made: tf.Tensor) -> tuple[Any, ...]:
     """The sizes of the items of a list, for ``Trial``."""
-    place, holds = _places(args), known_rows(value).holds
+    place, holds = _places(args, made), known_rows(value).holds
     try:
         return tuple(map(place, holds.items))
     except CannotVectorize:
@@ -125,17 +132,17 @@ def _items(value: Value, args: Sequence[Value]) -> tuple[Any, ...]:
         raise
 
 
-def _parts_of_items(value: Value, args: Sequence[Value]) -> Parts:
+def _parts_of_items(value: Value, args: Sequence[Value], made: tf.Tensor) -> Parts:
     """The parts of the optionals in a list, for ``Trial``."""
     parts = known_rows(value).holds.parts
     if not parts:
         return ()
-    place = _places(args)
+    place = _places(args, made)
     return tuple(p and p.mapped(place) for p in parts)
 
 
-def _places(args: Sequence[Value]) -> Callable[[Any], Any]:
-    """A function that tells of which input, and of which axis, sizes are."""
+def _places(args: Sequence[Value], made: tf.Tensor) -> Callable[[Any], Any]:
+    """A function that tells of which input, and of which axis, sizes of a list are."""
     places = {id(s): (i, k) for i, a in enumerate(args) for k, s in enumerate(sizes_in(a))}
 
     def place(size: object) -> Any:
@@ -143,10 +150,19 @@ def _places(args: Sequence[Value]) -> Callable[[Any], Any]:
         if found is None and isinstance(size, RowSizes) and size.parts:
             return frozenset(map(place, size.parts))
         if found is None:
-            raise CannotVectorize("the items of a list get other shapes from trip to trip")
+            raise CannotVectorize(f"the size of {_put_into(made)} {CHANGES_SIZE}")
         return found
 
     return place
+
+
+def _put_into(made: tf.Tensor) -> str:
+    """The words for what a trip puts into a list of the body."""
+    at = {"TensorListPushBack": 1, "TensorListSetItem": 2}.get(made.op.type)
+    op = None if at is None else made.op.inputs[at].op
+    if op is None or op.type == "Placeholder":
+        return "a loop variable"
+    return f"'{op.type}' ({_tf.user_line(op) or 'line unknown'}), of a loop variable say,"
 
 
 def as_left(
@@ -166,7 +182,7 @@ def as_left(
       sizes: ``sizes(i)`` are the sizes of input i, None where trips change them.
     """
 
-    def now(size: Any) -> Any:
+    def now(size: _Place) -> Any:
         if isinstance(size, frozenset):
             return None if None in map(now, size) else size
         if not isinstance(size, tuple):
@@ -174,7 +190,7 @@ def as_left(
         i, axis = size
         return sizes(i)[axis]
 
-    def before(size: int | tuple[int, int] | frozenset[tuple[int, int]]) -> Any:
+    def before(size: _Place) -> Any:
         if isinstance(size, int):
             return size
         if isinstance(size, frozenset):
@@ -198,6 +214,21 @@ def as_left(
     else:
         arg = of_any_numbers(arg)
     return with_packs(call, arg, like) if trial.holds_packs else arg
+
+
+def with_known_items(values: Sequence[Value], args: Sequence[Value]) -> list[Value]:
+    """The values; refuses lists that a branch fills with items of different shapes.
+
+    It may if they held such items.
+    """
+    known, found = [known_rows(a).holds.items for a in args], list[Value]()
+    for v in values:
+        items = known_rows(v).holds.items
+        is_known = not items or any(k and same_sizes(k, items) for k in known)
+        found.append(v if is_known else of_any_numbers(v))
+        if not is_known and known_rows(found[-1]).holds.items:
+            raise CannotVectorize("a branch fills a list with items of different shapes")
+    return found
 
 
 def contents(value: Value) -> tuple[Any, ...]:
@@ -348,12 +379,13 @@ def form_of(args: Sequence[Value]) -> tuple[Any, ...]:
     return known, _pattern(args)
 
 
-def seen(value: Value, args: Sequence[Value], *, is_trip: bool) -> Trial:
+def seen(value: Value, args: Sequence[Value], made: tf.Tensor, *, is_trip: bool) -> Trial:
     """The form of an output.
 
     Args:
       value: the output of a trial.
       args: the inputs of the trial.
+      made: the output in the body.
       is_trip: whether it is a trip of a loop, of which lists must know what they keep.
     """
     return Trial(
@@ -364,9 +396,9 @@ def seen(value: Value, args: Sequence[Value], *, is_trip: bool) -> Trial:
         keeps(value),
         _axes(value),
         _kept_sizes(value, args),
-        _items(value, args),
+        _items(value, args, made),
         known_rows(value).holds.numbers,
-        _parts_of_items(value, args) if is_trip else (),
+        _parts_of_items(value, args, made) if is_trip else (),
     )
 
 
