@@ -19,7 +19,7 @@ OPTIONAL = "a loop changes an optional"
 CARRIED = "run in a sequential loop"  # ops of its gradient, not the loop itself
 SLICE = "the length of the slice may differ between iterations"
 STATE = "a loop that changes state, with trip counts that differ, inside another map"
-ITEMS = "the items of a list get other shapes from trip to trip"
+ITEMS = "changes from trip to trip, and a gradient, or a TensorArray, keeps each"
 
 # (program, mode): a part of the warning. Some of its ops run in a loop over rows.
 LOOPED = {

@@ -182,7 +182,7 @@ RETURNED = {
     "dense_beside": dense_beside,
     "texts": (words_or_others, tf.constant(["a b c", "d", "", "e f", "g"])),
     "a map in a map": (
-        lambda k, c: mapped(of_static_shapes, X[:2], k, c, fallback="loop", warn=False),
+        lambda k, c: mapped(of_static_shapes, X[:2], k, c),
         (tf.reshape(ONE_OR_MORE[:4], [2, 2]), tf.reshape(SOME[:4], [2, 2]))),
 }  # fmt: skip
 test_table_of_returned_rows = table_of(
@@ -194,7 +194,7 @@ test_table_of_returned_rows = table_of(
         # Gradients of variable-length slices that a branch makes in a loop over the rows.
         "inside": ["of_static_shapes", "captured_from_outside", "one_of_three"],
     },
-    looped={"eager": ["a map in a map"], "inside": RETURNED}, tolerance=(1e-6, 0.0),
+    looped={"inside": RETURNED}, tolerance=(1e-6, 0.0),
     slopes=(1e-7, 1e-12),
 )  # fmt: skip
 test_refused_under_jit_compile = errors_of(

@@ -14,6 +14,9 @@ Kept = tuple[tuple[tf.DType, Any], ...]
 """Dtypes and static shapes of what a branch keeps in an Optional; in place of the shape of an
 Optional what that may hold, for each branch: a tuple of such."""
 
+OF_SHAPES, OF_SIZES = "shapes", "sizes"
+"""``Holds.numbers``: the shapes of rows, or their sizes along one axis."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Holds:
@@ -22,7 +25,7 @@ class Holds:
     Attributes:
       items: the sizes of an item along its axes, for a list of items whose shape differs between
         rows (``_ragged_items.py``). A list of such lists has the same sizes. Other lists have none.
-      are_shapes: whether the items are not such tensors, but their shapes.
+      numbers: OF_SHAPES or OF_SIZES where the items are not such tensors, but numbers of them.
       parts: for Optionals that hold rows of different shapes: the part of each component
         (``_ragged_optionals.py``).
       by_branch: for an Optional that branches made. Each branch has the rows that took it, int32
@@ -36,7 +39,7 @@ class Holds:
     """
 
     items: tuple[Any, ...] = ()
-    are_shapes: bool = False
+    numbers: str = ""
     parts: tuple[Any, ...] = ()
     by_branch: Sequence[tuple[tf.Tensor | None, tf.Tensor, tuple[Any, ...]]] = ()
     packs: bool = False

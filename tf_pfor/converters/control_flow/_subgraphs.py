@@ -23,6 +23,7 @@ from tf_pfor.converters.control_flow._trials import (
     seen,
     sizes_in,
     stand_in,
+    with_known_items,
 )
 from tf_pfor.converters.lists._list_rows import carried_on
 from tf_pfor.converters.lists._lists import stack_list
@@ -33,7 +34,6 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.loop import Loop, PaddedRows
 from tf_pfor.core.stacked_lists import (
     StackedList,
-    known_rows,
     list_with_rows,
     rows_of,
 )
@@ -50,7 +50,6 @@ from tf_pfor.layouts.ragged import (
     Ragged,
     RowSizes,
     is_ragged,
-    same_sizes,
 )
 
 
@@ -180,7 +179,7 @@ class Region:
         values = [next(made) if is_read else nothing(walker.emit) for is_read in is_wanted]
         values = [_plain(v, walker.emit, may_differ=self.may_differ) for v in values]
         if not self.may_hold:
-            _require_known_items(values, args)
+            values = with_known_items(values, args)
         return [Converted(v, call, after, t) for v, t in zip(values, tensors)]
 
     def layouts(
@@ -242,9 +241,10 @@ class Region:
         key = ("layouts", wanted, *self._layouts_of(args, length))
         found = self.call.memo.get(key)
         if found is None:
-            made, given = self._tried(args, length, [self.graph.outputs[i] for i in wanted])
-            values = [m.value for m in made]
-            found = [seen(v, given, is_trip=self.may_hold) for v in values]
+            tensors = [self.graph.outputs[i] for i in wanted]
+            made, given = self._tried(args, length, tensors)
+            is_trip = self.may_hold
+            found = [seen(m.value, given, t, is_trip=is_trip) for m, t in zip(made, tensors)]
             self.call.memo[key] = found
         return found
 
@@ -380,15 +380,6 @@ def join(a: Layout, b: Layout) -> Layout:
 def is_stateful(op: tf.Operation) -> bool:
     schema = _tf.schema(op.type)
     return op.type != "Placeholder" and (schema is None or schema.is_stateful)
-
-
-def _require_known_items(values: Sequence[Value], args: Sequence[Value]) -> None:
-    """Refuses lists that a branch fills with items of different shapes, if they held none."""
-    known = [known_rows(a).holds.items for a in args]
-    for v in values:
-        items = known_rows(v).holds.items
-        if items and not any(k and same_sizes(k, items) for k in known):
-            raise CannotVectorize("a branch fills a list with items of different shapes")
 
 
 def _plain(value: Value, emit: Emitter, *, may_differ: bool) -> Value:

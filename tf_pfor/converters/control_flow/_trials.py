@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters.analysis._loop_graphs import source
-from tf_pfor.converters.lists._ragged_items import DIFFER, to_hold, to_hold_parts
+from tf_pfor.converters.lists._ragged_items import DIFFER, of_any_numbers, to_hold, to_hold_parts
 from tf_pfor.converters.lists._ragged_optionals import Parts, outline, sizes_of
 from tf_pfor.converters.lists._row_packs import holds_packs, with_packs
 from tf_pfor.converters.lists._unpacked_lists import keeps, to_keep
@@ -22,7 +23,15 @@ from tf_pfor.core import regions
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import Kept, OpenOptional, PendingSum, known_rows, received, rows_of
+from tf_pfor.core.stacked_lists import (
+    OF_SIZES,
+    Kept,
+    OpenOptional,
+    PendingSum,
+    known_rows,
+    received,
+    rows_of,
+)
 from tf_pfor.core.values import (
     Cell,
     Layout,
@@ -33,11 +42,25 @@ from tf_pfor.core.values import (
     as_shape,
     full_shape,
 )
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes, shape_value
+from tf_pfor.layouts.ragged import (
+    Ragged,
+    RowShape,
+    RowSize,
+    RowSizes,
+    same_sizes,
+    shape_value,
+    size_value,
+)
 from tf_pfor.layouts.repeated import RepeatedList
 
 SOME_SIZES = (6, 7)
 """In place of sizes that are unknown, but the same in all rows."""
+
+CHANGES_SIZE = "changes from trip to trip, and a gradient, or a TensorArray, keeps each"
+"""The reason why rows do not make trips at once; the name of a tensor stands in front."""
+
+_Place = int | tuple[int, int] | frozenset[tuple[int, int]]
+"""A size of an item, as in ``Trial.items``."""
 
 OWN = "own"
 """In place of the size of an axis that differs between rows."""
@@ -60,7 +83,7 @@ class Trial:
       items: for a list of items whose shape differs between rows: the sizes of items. A size is an
         int, or the size of an input as a pair (its number, the axis). What is broadcast together
         has a set of such pairs.
-      are_shapes: whether the items are shapes of such rows.
+      numbers: as for ``Holds``.
       parts: for a list of optionals that hold such rows: their parts, with sizes like these.
     """
 
@@ -72,7 +95,7 @@ class Trial:
     axes: tuple[Any, ...] | None
     kept: dict[int, tuple[bool, ...]]
     items: tuple[Any, ...] = ()
-    are_shapes: bool = False
+    numbers: str = ""
     parts: Parts = ()
 
 
@@ -98,23 +121,28 @@ def _kept_sizes(value: Value, args: Sequence[Value]) -> dict[int, tuple[bool, ..
     }
 
 
-def _items(value: Value, args: Sequence[Value]) -> tuple[Any, ...]:
+def _items(value: Value, args: Sequence[Value], made: tf.Tensor) -> tuple[Any, ...]:
     """The sizes of the items of a list, for ``Trial``."""
-    place = _places(args)
-    return tuple(map(place, known_rows(value).holds.items))
+    place, holds = _places(args, made), known_rows(value).holds
+    try:
+        return tuple(map(place, holds.items))
+    except CannotVectorize:
+        if holds.numbers == OF_SIZES:
+            return ()
+        raise
 
 
-def _parts_of_items(value: Value, args: Sequence[Value]) -> Parts:
+def _parts_of_items(value: Value, args: Sequence[Value], made: tf.Tensor) -> Parts:
     """The parts of the optionals in a list, for ``Trial``."""
     parts = known_rows(value).holds.parts
     if not parts:
         return ()
-    place = _places(args)
+    place = _places(args, made)
     return tuple(p and p.mapped(place) for p in parts)
 
 
-def _places(args: Sequence[Value]) -> Callable[[Any], Any]:
-    """A function that tells of which input, and of which axis, sizes are."""
+def _places(args: Sequence[Value], made: tf.Tensor) -> Callable[[Any], Any]:
+    """A function that tells of which input, and of which axis, sizes of a list are."""
     places = {id(s): (i, k) for i, a in enumerate(args) for k, s in enumerate(sizes_in(a))}
 
     def place(size: object) -> Any:
@@ -122,10 +150,19 @@ def _places(args: Sequence[Value]) -> Callable[[Any], Any]:
         if found is None and isinstance(size, RowSizes) and size.parts:
             return frozenset(map(place, size.parts))
         if found is None:
-            raise CannotVectorize("the items of a list get other shapes from trip to trip")
+            raise CannotVectorize(f"the size of {_put_into(made)} {CHANGES_SIZE}")
         return found
 
     return place
+
+
+def _put_into(made: tf.Tensor) -> str:
+    """The words for what a trip puts into a list of the body."""
+    at = {"TensorListPushBack": 1, "TensorListSetItem": 2}.get(made.op.type)
+    op = None if at is None else made.op.inputs[at].op
+    if op is None or op.type == "Placeholder":
+        return "a loop variable"
+    return f"'{op.type}' ({_tf.user_line(op) or 'line unknown'}), of a loop variable say,"
 
 
 def as_left(
@@ -145,13 +182,20 @@ def as_left(
       sizes: ``sizes(i)`` are the sizes of input i, None where trips change them.
     """
 
-    def before(size: int | tuple[int, int] | frozenset[tuple[int, int]]) -> Any:
+    def now(size: _Place) -> Any:
+        if isinstance(size, frozenset):
+            return None if None in map(now, size) else size
+        if not isinstance(size, tuple):
+            return size
+        i, axis = size
+        return sizes(i)[axis]
+
+    def before(size: _Place) -> Any:
         if isinstance(size, int):
             return size
         if isinstance(size, frozenset):
             return RowSizes.joint([*map(before, size)])
-        i, axis = size
-        known = sizes(i)[axis]
+        known = now(size)
         if known is None:
             raise CannotVectorize(
                 f"{DIFFER}. A trip may change the sizes of a loop variable h, as in h + y. Where y "
@@ -163,9 +207,28 @@ def as_left(
         arg = to_keep(call, arg, trial.keeps)
     if trial.parts:
         arg = to_hold_parts(call, arg, [p and p.mapped(before) for p in trial.parts])
+    elif trial.items and trial.numbers == OF_SIZES and None in map(now, trial.items):
+        arg = of_any_numbers(arg)
     elif trial.items:
-        arg = to_hold(call, arg, [*map(before, trial.items)], are_shapes=trial.are_shapes)
+        arg = to_hold(call, arg, [*map(before, trial.items)], trial.numbers)
+    else:
+        arg = of_any_numbers(arg)
     return with_packs(call, arg, like) if trial.holds_packs else arg
+
+
+def with_known_items(values: Sequence[Value], args: Sequence[Value]) -> list[Value]:
+    """The values; refuses lists that a branch fills with items of different shapes.
+
+    It may if they held such items.
+    """
+    known, found = [known_rows(a).holds.items for a in args], list[Value]()
+    for v in values:
+        items = known_rows(v).holds.items
+        is_known = not items or any(k and same_sizes(k, items) for k in known)
+        found.append(v if is_known else of_any_numbers(v))
+        if not is_known and known_rows(found[-1]).holds.items:
+            raise CannotVectorize("a branch fills a list with items of different shapes")
+    return found
 
 
 def contents(value: Value) -> tuple[Any, ...]:
@@ -178,6 +241,8 @@ def sizes_in(value: Value) -> Sequence[Any]:
     """The sizes of a row, or of the items of a list, by axis; of all that an optional holds."""
     if isinstance(value, (Ragged, RowShape)):
         return value.sizes
+    if isinstance(value, RowSize):
+        return [value.size]
     holds = known_rows(value).holds
     return [*holds.items, *sizes_of(holds.parts)]
 
@@ -245,6 +310,8 @@ def stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
         return received(made, value.layout, value.inner_shape)
     if isinstance(value, RowShape):
         return shape_value(emit, _stand_in_sizes(value.sizes, length, emit), dtype)
+    if isinstance(value, RowSize):
+        return size_value(emit, _stand_in_sizes([value.size], length, emit)[0], dtype)
     if rows is not None and rows.holds.items:
         items = _stand_in_sizes(rows.holds.items, length, emit)
         rows = rows.holding(items=tuple(items))
@@ -283,7 +350,7 @@ def _stand_in_sizes(given: Sequence[Any], length: int | None, emit: Emitter) -> 
                 made = RowSizes.joint(_stand_in_sizes(size.parts, length, emit))
             elif isinstance(size, RowSizes):
                 own = emit.stand_in(tf.int32, [length])
-                made = RowSizes.of(own, size.most, size.full)
+                made = RowSizes(Cell(own), size.most, size.full, is_number=size.is_number)
             else:
                 made = emit.stand_in(tf.int32, [])
             known[id(size)] = (size, made)
@@ -312,12 +379,13 @@ def form_of(args: Sequence[Value]) -> tuple[Any, ...]:
     return known, _pattern(args)
 
 
-def seen(value: Value, args: Sequence[Value], *, is_trip: bool) -> Trial:
+def seen(value: Value, args: Sequence[Value], made: tf.Tensor, *, is_trip: bool) -> Trial:
     """The form of an output.
 
     Args:
       value: the output of a trial.
       args: the inputs of the trial.
+      made: the output in the body.
       is_trip: whether it is a trip of a loop, of which lists must know what they keep.
     """
     return Trial(
@@ -328,9 +396,9 @@ def seen(value: Value, args: Sequence[Value], *, is_trip: bool) -> Trial:
         keeps(value),
         _axes(value),
         _kept_sizes(value, args),
-        _items(value, args),
-        known_rows(value).holds.are_shapes,
-        _parts_of_items(value, args) if is_trip else (),
+        _items(value, args, made),
+        known_rows(value).holds.numbers,
+        _parts_of_items(value, args, made) if is_trip else (),
     )
 
 

@@ -68,7 +68,7 @@ def shape_of_items(call: Call, value: Value, made: tf.Tensor | None = None) -> t
     The body calls it ``made``, if that is given; else ``call`` is about it.
     """
     known = _tf.list_element(value.tensor)
-    if known_rows(value).holds.items and not known_rows(value).holds.are_shapes:
+    if known_rows(value).holds.items and not known_rows(value).holds.numbers:
         return padded_shape(call, known_rows(value))
     if known is None or not known[1].is_fully_defined():
         item = as_shape(item_at(call) if made is None else declared_item(call, made))
@@ -179,7 +179,7 @@ def own_rows(call: Call, value: Value) -> Value:
             call.loop.length,
             lengths=own,
             may_agree=known.may_agree,
-            holds=Holds(known.holds.items, known.holds.are_shapes),
+            holds=Holds(known.holds.items, known.holds.numbers),
         )
     made = call.emit("TensorListFromTensor", picked, shape)
     return StackedList.of(unpadded(call.emit, made, value.tensor), rows)

@@ -58,12 +58,10 @@ def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
     if not held:
         return made
     first, *others = held
-    if any(
-        o.are_shapes is not first.are_shapes or not same_sizes(o.items, first.items) for o in others
-    ):
+    if any(o.numbers != first.numbers or not same_sizes(o.items, first.items) for o in others):
         raise CannotVectorize(DIFFER)
     rows = rows_of(made) or ListRows(call.loop.length, is_even=True)
-    rows = rows.holding(items=first.items, are_shapes=first.are_shapes)
+    rows = rows.holding(items=first.items, numbers=first.numbers)
     return list_with_rows(made, rows)
 
 

@@ -17,17 +17,26 @@ from tf_pfor.converters.analysis._loop_graphs import source
 from tf_pfor.converters.lists._lists import cast, shape_input, size_of_rows, stack_list
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import ListRows, known_rows, list_with_rows, rows_of
+from tf_pfor.core.stacked_lists import (
+    OF_SHAPES,
+    OF_SIZES,
+    ListRows,
+    known_rows,
+    list_with_rows,
+    rows_of,
+)
 from tf_pfor.core.values import Shape, Value
 from tf_pfor.layouts.packing import largest, pad
-from tf_pfor.layouts.ragged import Ragged, RowShape, same_sizes, shape_value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, same_sizes, shape_value, size_value
 from tf_pfor.layouts.row_sizes import RowSizes, Size
 
 DIFFER = "the items of a list differ in shape, between iterations and from trip to trip"
 
 
-def to_hold(call: Call, value: Value, sizes: Sequence[Size], *, are_shapes: bool = False) -> Value:
+def to_hold(call: Call, value: Value, sizes: Sequence[Size], numbers: str = "") -> Value:
     """A list to which nothing was written yet, as one of items of these sizes.
+
+    A list of single sizes is stored as one of other numbers is: a trial may find that it is one.
 
     Raises:
       CannotVectorize: if it holds others, or may hold others.
@@ -35,15 +44,31 @@ def to_hold(call: Call, value: Value, sizes: Sequence[Size], *, are_shapes: bool
     value = stack_list(call, value)
     holds = known_rows(value).holds
     if holds.items:
-        if holds.are_shapes is not are_shapes or not same_sizes(holds.items, sizes):
-            raise CannotVectorize(DIFFER)
-        return value
+        if holds.numbers == numbers and same_sizes(holds.items, sizes):
+            return value
+        return _other_numbers(call, value)
     made = source(value.tensor).op.type
     if not (call.emit.is_trial or made in ("EmptyTensorList", "TensorListReserve")):
+        if numbers == OF_SIZES:
+            return value
         raise CannotVectorize(DIFFER)
     rows = rows_of(value) or ListRows(call.loop.length, is_even=True)
-    held = rows.holding(items=tuple(sizes), are_shapes=are_shapes)
+    held = rows.holding(items=tuple(sizes), numbers=numbers)
     return list_with_rows(value, held)
+
+
+def of_any_numbers(value: Value) -> Value:
+    """A list whose numbers are not known as sizes; other lists stay as they are."""
+    rows = known_rows(value)
+    is_known = rows.holds.numbers == OF_SIZES
+    return list_with_rows(value, rows.holding(items=(), numbers="")) if is_known else value
+
+
+def _other_numbers(call: Call, value: Value) -> Value:
+    """A list of which a trial finds that it does not hold the sizes that it was said to hold."""
+    if known_rows(value).holds.numbers != OF_SIZES or not call.emit.is_trial:
+        raise CannotVectorize(DIFFER)
+    return of_any_numbers(value)
 
 
 def to_hold_parts(call: Call, value: Value, parts: Sequence[Any]) -> Value:
@@ -71,12 +96,14 @@ def to_hold_parts(call: Call, value: Value, parts: Sequence[Any]) -> Value:
 def written(call: Call, target: Value, item: Value) -> tuple[Value, Value]:
     """A list as one that holds items like ``item``, and that in the form that is written."""
     if isinstance(item, RowShape):
-        target = to_hold(call, target, item.sizes, are_shapes=True)
+        target = to_hold(call, target, item.sizes, OF_SHAPES)
+        return target, Value.stacked(item.tensor)
+    if isinstance(item, RowSize) and call.op_type == "TensorListPushBack":
+        target = to_hold(call, target, [item.size], OF_SIZES)
         return target, Value.stacked(item.tensor)
     if not isinstance(item, Ragged):
-        if known_rows(target).holds.items:
-            raise CannotVectorize(DIFFER)
-        return target, item
+        holds = known_rows(target).holds
+        return _other_numbers(call, target) if holds.items else target, item
     rest = [-1 if d is None else d for d in item.tensor.shape[1:]]
     target = to_hold(call, target, [*item.sizes, *rest])
     room = _room(known_rows(target))[: item.n_leading]
@@ -90,7 +117,9 @@ def read(call: Call, source: Value, tensor: tf.Tensor, lead: Sequence[Size] = ()
     items = rows.holds.items
     if not items:
         return Value.stacked(tensor)
-    if rows.holds.are_shapes:
+    if rows.holds.numbers == OF_SIZES:
+        return size_value(call.emit, items[0], tensor.dtype)
+    if rows.holds.numbers:
         return shape_value(call.emit, items, tensor.dtype)
     known = [size if isinstance(size, int) else None for size in items]
     tensor.set_shape([None, *[None] * len(lead), *known])  # a list in a list tells no rank
@@ -99,7 +128,7 @@ def read(call: Call, source: Value, tensor: tf.Tensor, lead: Sequence[Size] = ()
 
 def leading_sizes(rows: ListRows) -> list[Size]:
     """The sizes of an item up to the last axis along which items differ; nothing of others."""
-    if rows.holds.are_shapes:
+    if rows.holds.numbers:
         return []
     items = rows.holds.items
     count = max((k + 1 for k, s in enumerate(items) if isinstance(s, RowSizes)), default=0)
@@ -115,7 +144,7 @@ def asked_shape(call: Call, source: Value, known: Shape = None) -> tf.Tensor:
       known: the static shape of an item in the body.
     """
     rows = known_rows(source)
-    if not rows.holds.items or rows.holds.are_shapes or call.attr("element_dtype") == tf.variant:
+    if not rows.holds.items or rows.holds.numbers or call.attr("element_dtype") == tf.variant:
         return shape_input(call, "element_shape", size_of_rows(call, source), known=known)
     given = call.inputs["element_shape"]
     assert isinstance(given, Value)

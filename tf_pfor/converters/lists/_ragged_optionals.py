@@ -147,7 +147,7 @@ def _part(value: Value) -> Part | None:
     elif isinstance(value, RowSize):
         part = Part(NUMBER, (value.size,))
     elif known_rows(value).holds.items:
-        part = Part(LIST, known_rows(value).holds.items, known_rows(value).holds.are_shapes)
+        part = Part(LIST, known_rows(value).holds.items, known_rows(value).holds.numbers)
     elif known_rows(value).holds.parts:
         part = Part(NESTED, (), (known_rows(value).holds.parts,))
     else:
@@ -276,7 +276,7 @@ def _value(call: Call, part: Part, value: Value, sizes: list[Any], output: tf.Te
     rows = rows_of(value) or ListRows(call.loop.length, is_even=True)
     if part.form == NESTED:
         return list_with_rows(value, rows.holding(parts=part.rest[0]))
-    return list_with_rows(value, rows.holding(items=tuple(sizes), are_shapes=part.rest))
+    return list_with_rows(value, rows.holding(items=tuple(sizes), numbers=part.rest))
 
 
 def leaving(parts: Parts, known: Iterable[RowSizes], *, by_row: bool) -> Parts:

@@ -111,7 +111,7 @@ def _to_hold(call: Call, target: Value, item: Value, *, bare: bool) -> Value:
         return target
     if bare or not held.items:
         raise CannotVectorize(DIFFER)
-    return to_hold(call, target, held.items, are_shapes=held.are_shapes)
+    return to_hold(call, target, held.items, numbers=held.numbers)
 
 
 def taken(
@@ -143,7 +143,7 @@ def _holding(call: Call, item: Value, source: Value) -> Value:
     if not (known.items or known.parts):
         return item
     rows = rows_of(item) or ListRows(call.loop.length, is_even=True)
-    held = rows.holding(items=known.items, are_shapes=known.are_shapes, parts=known.parts)
+    held = rows.holding(items=known.items, numbers=known.numbers, parts=known.parts)
     return list_with_rows(item, held)
 
 
@@ -398,7 +398,7 @@ def popped_elements(
     popped = next(o for o in graph.get_operations() if pops(o, given))
     dtype, shape = popped.outputs[1].dtype, dims(popped.outputs[1])
     rows = known_rows(handle)
-    if rows.holds.items and not rows.holds.are_shapes and dtype != tf.variant:
+    if rows.holds.items and not rows.holds.numbers and dtype != tf.variant:
         size = padded_shape(call, rows)
         return Cell(None, lambda: padded_stack(emit, handle.tensor, size, dtype))
     if dtype == tf.variant or not is_static(shape):

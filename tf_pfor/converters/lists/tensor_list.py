@@ -231,7 +231,8 @@ def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
     if known_rows(source).holds.items:
         if call.attr("element_dtype") == tf.variant:
             raise CannotVectorize("the lists in a list are wanted as one tensor")
-        return _of_ragged_items(call, source, shape)
+        if not known_rows(source).holds.numbers:
+            return _of_ragged_items(call, source, shape)
     if is_padded(call.op):
         return _padded(call, source, shape)
     may_be_longer = _tf.in_xla_context(call.emit.graph) and known_lengths(source) is not None
@@ -338,7 +339,7 @@ def element_shape(call: Call, input_handle: Value) -> Any:
     if (
         rows.holds.items
         and holds != tf.variant
-        and not rows.holds.are_shapes
+        and not rows.holds.numbers
         and -1 not in rows.holds.items
     ):
         return shape_value(call.emit, rows.holds.items, call.output_dtype())

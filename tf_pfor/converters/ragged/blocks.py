@@ -63,7 +63,9 @@ def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value
 
 
 def _own_depth(call: Call, indices: Value, depth: Value) -> RowSizes:
-    """The depth of each row; a size of the indices itself where both are the same tensor."""
+    """The depth of each row; a size of the row itself where it is known to be one."""
+    if isinstance(depth, RowSize) and not depth.size.is_number:
+        return depth.size
     own = depth.tensor if depth.dtype == tf.int32 else tf.cast(depth.tensor, tf.int32)
     for size in indices.sizes if isinstance(indices, Ragged) else ():
         if isinstance(size, RowSizes) and size.tensor is own:

@@ -17,6 +17,7 @@ from tf_pfor.converters.ragged._forms import (
     from_packed,
     from_padded,
     is_one,
+    known_sizes,
     of_elements,
     of_equal_room,
     padded,
@@ -151,7 +152,7 @@ def _of_own_number(call: Call, made: tf.Tensor, sizes: RowSizes, data: Value, ra
 
 def own_counts(call: Call, number: Value, what: str) -> RowSizes:
     """Numbers of the rows as sizes, which must not be negative."""
-    if isinstance(number, RowSize):
+    if isinstance(number, RowSize) and not number.size.is_number:
         return number.size
     counts = tf.cast(number.tensor, tf.int32)
     text = f"the number of {what} is negative in some iterations. They are"
@@ -509,3 +510,41 @@ def _inside(call: Call, params: Ragged, at: tf.Tensor, rows: tf.Tensor) -> tf.Te
     room = tf.reshape(shapes, tf.stack([-1, *[1] * (rank - 2), axes]))
     text = "an index is out of bounds in some iterations. The shapes of rows are"
     return after_check(call, (at >= 0) & (at < room), text, [shapes], at)
+
+
+@ragged_rule("DynamicStitch ParallelDynamicStitch", of_shapes=True)
+def stitch(call: Call, indices: list[Value], data: list[Value]) -> Any:
+    """A shape with some sizes replaced, as gradients of reductions make it; or rows, put together.
+
+    An inner map puts the rows together so that have taken the branches of a conditional.
+    """
+    if any(isinstance(v, Ragged) for v in indices):
+        return _stitched_rows(call, indices, data)
+    found: dict[int, Any] = {}
+    for at, sizes in zip(indices, data):
+        if at.constant is None:
+            raise CannotVectorize("which sizes are replaced is not known")
+        found.update(zip([int(i) for i in at.constant.reshape([-1])], known_sizes(sizes)))
+    if sorted(found) != list(range(len(found))):
+        raise CannotVectorize("some sizes are left out")
+    return shape_value(call.emit, [found[i] for i in range(len(found))], call.output_dtype())
+
+
+def _stitched_rows(call: Call, indices: list[Value], data: list[Value]) -> Value:
+    """Entries at places that follow each other in each row; a later one replaces an earlier one."""
+    if any(rank_of(v) != 1 for v in indices):
+        raise CannotVectorize("places along several axes, whose number differs")
+    parts = [kept_entries(call, at, values, 1) for at, values in zip(indices, data)]
+    at, rows, values = (tf.concat(each, 0) for each in zip(*parts))
+    n = call.loop.length
+    counts = tf.maximum(tf.math.unsorted_segment_max(at, rows, n), -1) + 1
+    at = after_check(call, at >= 0, "a place is negative in some iterations", [at], at)
+    known = (call.output_shape() or (None,))[0]
+    if known is not None:
+        text = f"not {known} elements are put together in some iterations. Their numbers are"
+        at = after_check(call, tf.equal(counts, known), text, [counts], at)
+    sizes = row_sizes(call, counts)
+    made = tf.dynamic_stitch([at + tf.gather(sizes.starts, rows)], [values])
+    if known is None:
+        return from_packed(call, made, [sizes])
+    return _of_rows(call, made, tf.constant(known))

@@ -14,7 +14,6 @@ from tf_pfor.converters.ragged._forms import (
     from_packed,
     from_padded,
     is_one,
-    known_sizes,
     of_elements,
     rank_of,
     row_ids,
@@ -380,16 +379,3 @@ def _numbers(call: Call, name: str, value: Value) -> list[Any]:
     if known is None:
         raise CannotVectorize("a shape is not known")
     return [int(s) for s in known]
-
-
-@ragged_rule("DynamicStitch", of_shapes=True)
-def stitch(call: Call, indices: list[Value], data: list[Value]) -> Any:
-    """A shape with some sizes replaced, as gradients of reductions make it."""
-    found: dict[int, Any] = {}
-    for at, sizes in zip(indices, data):
-        if at.constant is None:
-            raise CannotVectorize("which sizes are replaced is not known")
-        found.update(zip([int(i) for i in at.constant.reshape([-1])], known_sizes(sizes)))
-    if sorted(found) != list(range(len(found))):
-        raise CannotVectorize("some sizes are left out")
-    return shape_value(call.emit, [found[i] for i in range(len(found))], call.output_dtype())

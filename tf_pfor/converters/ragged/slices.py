@@ -30,7 +30,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Cell, Value, is_static
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.pieces import joined, ranges
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value, size_value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, shape_value, size_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 from tf_pfor.layouts.row_sizes import Size, dim
 
@@ -131,6 +131,8 @@ def slice_of_ragged(call: Call, input: Value, begin: Value, end: Value, strides:
     """Slices of the axes behind the sizes; an element or a range of the axis that differs."""
     if isinstance(input, RowShape):
         return _of_shape(call, input)
+    if isinstance(input, RowSize) and [i.kind for i in items_of(call, 0)] == ["new"]:
+        return shape_value(call.emit, [input.size], input.dtype)
     if not isinstance(input, Ragged):
         raise CannotVectorize("the bounds are shapes that differ between iterations")
     return of_items(call, input, items_of(call, rank_of(input)))
