@@ -17,6 +17,7 @@ from tf_pfor.converters.control_flow._trials import OWN, SOME_SIZES, Trial, shap
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.values import Value, dims, is_static
+from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_parts import Form, in_order, of_one_inner_shape, sizes_of
 
@@ -29,10 +30,12 @@ class Handed:
 
     Attributes:
       forms: by their positions, how they are handed on.
+      kept: by their positions, the values that one branch keeps for its gradient, under XLA.
     """
 
     def __init__(self, forms: dict[int, Form]):
         self.forms = forms
+        self.kept: dict[int, Value] = {}
         self._sizes: dict[int, list[list[Any]]] = {k: [] for k in forms}
 
     @property
@@ -47,6 +50,45 @@ class Handed:
             self._sizes[k].append(sizes_of(rows, len(form.sizes)))
             tensors[k], *sizes = made[k].ready(form.tensors(rows))
             tensors += sizes
+
+    def keep(self, region: Region, made: Sequence[Converted], tensors: list[tf.Tensor]) -> None:
+        """Sets the tensors that a branch keeps for its gradient, padded, and appends their sizes.
+
+        Where another branch keeps them, a number stands in their place.
+        """
+        for k in self.forms:
+            tensors[k] = tf.constant(0)
+            if _is_made(region, k):
+                rows = made[k].rows
+                value = self.kept[k] = rows if isinstance(rows, Ragged) else Value.stacked(rows)
+                padded = value.in_rows if isinstance(value, Ragged) else value.tensor
+                tensors[k], *sizes = made[k].ready([padded, *[s.tensor for s in _made_in(value)]])
+                tensors += sizes
+
+    def taken(
+        self, region: Region, mask: tf.Tensor, made: list[tf.Tensor], known: dict[RowSizes, Any]
+    ) -> dict[int, Value]:
+        """The results that a branch has kept, zeros outside of its rows; takes the sizes away.
+
+        Args:
+          region: the branch.
+          mask: bool [n], its rows.
+          made: the tensors of all its results, and the sizes behind them.
+          known: by sizes in the branch those of all rows; gets those that are new.
+        """
+        mine = {k: v for k, v in self.kept.items() if _is_made(region, k)}
+        sizes = [s for v in mine.values() for s in _made_in(v)]
+        for size, tensor in zip(sizes, made[len(made) - len(sizes) :]):
+            known.setdefault(size, RowSizes.of(tensor, largest(size)))
+        del made[len(made) - len(sizes) :]
+        found: dict[int, Value] = {}
+        for k, value in mine.items():
+            if not isinstance(value, Ragged):
+                found[k] = Value.stacked(made[k])
+                continue
+            own = [s.whole or known[s] if isinstance(s, RowSizes) else s for s in value.sizes]
+            found[k] = Ragged.from_padded(made[k], own, value.origin).blanked(mask)
+        return found
 
     def values(
         self, call: Call, made: Sequence[tf.Tensor], sizes: Iterator[tf.Tensor]
@@ -76,6 +118,12 @@ class Handed:
                 own = [None if s is None else s.whole for s in own]
             found.append(own[0] if all(s is own[0] for s in own) else None)
         return found
+
+
+def _made_in(value: Value) -> list[RowSizes]:
+    """The sizes of the rows of a branch that were not selected from the sizes of all rows."""
+    sizes = value.sizes if isinstance(value, Ragged) else ()
+    return [s for s in sizes if isinstance(s, RowSizes) and s.whole is None]
 
 
 def agreed(call: Call, regions: Sequence[Region], k: int, args: Sequence[Value]) -> Value | None:
@@ -121,12 +169,19 @@ def handed_on(
         call, regions, args, wanted, lambda r: r.trial(args, length), by_row=by_row
     )
     for k in forms if in_xla else ():
+        if sum(_is_made(r, k) for r in regions) == 1:
+            continue
         shapes = dict.fromkeys(str(dims(r.graph.outputs[k])) for r in regions)
         raise Refused(
             "branches that rows choose between give results of different shapes, "
             f"{' and '.join(shapes)}: give them one shape, e.g. by padding"
         )
     return Handed(forms)
+
+
+def _is_made(region: Region, k: int) -> bool:
+    """Whether a branch makes output ``k``; else the gradient of another branch alone reads it."""
+    return source(region.graph.outputs[k]).op.type != "FakeParam"
 
 
 def _numbers(call: Call) -> list[int]:
