@@ -18,7 +18,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.values import Value, dims, is_static
 from tf_pfor.layouts.packing import largest
-from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.ragged import Ragged, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_parts import Form, in_order, of_one_inner_shape, sizes_of
 
 # Elements from which on nobody looks whether all branches give the same constant.
@@ -30,7 +30,7 @@ class Handed:
 
     Attributes:
       forms: by their positions, how they are handed on.
-      kept: by their positions, the values that one branch keeps for its gradient, under XLA.
+      kept: by their positions, the values in the branch that was converted last, under XLA.
     """
 
     def __init__(self, forms: dict[int, Form]):
@@ -52,43 +52,51 @@ class Handed:
             tensors += sizes
 
     def keep(self, region: Region, made: Sequence[Converted], tensors: list[tf.Tensor]) -> None:
-        """Sets the tensors that a branch keeps for its gradient, padded, and appends their sizes.
+        """Sets the tensors of these results of a branch, padded, and appends their sizes.
 
-        Where another branch keeps them, a number stands in their place.
+        What is kept for the gradient of another branch is a number.
         """
+        self.kept = {}
         for k in self.forms:
             tensors[k] = tf.constant(0)
             if _is_made(region, k):
                 rows = made[k].rows
                 value = self.kept[k] = rows if isinstance(rows, Ragged) else Value.stacked(rows)
-                padded = value.in_rows if isinstance(value, Ragged) else value.tensor
-                tensors[k], *sizes = made[k].ready([padded, *[s.tensor for s in _made_in(value)]])
+                own = [s.tensor for s in _made_in(value)]
+                tensors[k], *sizes = made[k].ready([_in_rows(value), *own])
                 tensors += sizes
 
-    def taken(
-        self, region: Region, mask: tf.Tensor, made: list[tf.Tensor], known: dict[RowSizes, Any]
-    ) -> dict[int, Value]:
-        """The results that a branch has kept, zeros outside of its rows; takes the sizes away.
+    def take(
+        self, call: Call, region: Region, mask: tf.Tensor, made: list[tf.Tensor], found: Any
+    ) -> None:
+        """Reads the results that a branch has set, and takes their sizes away.
 
         Args:
+          call: the conditional.
           region: the branch.
           mask: bool [n], its rows.
           made: the tensors of all its results, and the sizes behind them.
-          known: by sizes in the branch those of all rows; gets those that are new.
+          found: gets the results by their numbers; has those of other branches, and their sizes.
         """
-        mine = {k: v for k, v in self.kept.items() if _is_made(region, k)}
-        sizes = [s for v in mine.values() for s in _made_in(v)]
-        for size, tensor in zip(sizes, made[len(made) - len(sizes) :]):
-            known.setdefault(size, RowSizes.of(tensor, largest(size)))
-        del made[len(made) - len(sizes) :]
-        found: dict[int, Value] = {}
-        for k, value in mine.items():
-            if not isinstance(value, Ragged):
-                found[k] = Value.stacked(made[k])
+        new = [s for v in self.kept.values() for s in _made_in(v)]
+        for size, tensor in zip(new, made[len(made) - len(new) :]):
+            found.setdefault(size, RowSizes.of(tensor, largest(size)))
+        del made[len(made) - len(new) :]
+        for k, value in self.kept.items():
+            old, tensor, own = found.get(k), made[k], None
+            if isinstance(value, Ragged):
+                own = [s.whole or found[s] if isinstance(s, RowSizes) else s for s in value.sizes]
+            if old is not None and not is_read(call.op.outputs[k], call.walker.is_asked):
                 continue
-            own = [s.whole or known[s] if isinstance(s, RowSizes) else s for s in value.sizes]
-            found[k] = Ragged.from_padded(made[k], own, value.origin).blanked(mask)
-        return found
+            if old is not None and not _fit(old, tensor, own):
+                raise _other_shapes([dims(call.op.outputs[k])])
+            rank = tensor.shape.rank
+            assert rank is not None
+            mine_only = tf.reshape(mask, [-1, *[1] * (rank - 1)])
+            other = tf.zeros([], tensor.dtype) if old is None else _in_rows(old)
+            tensor = tf.where(mine_only, tensor, other)
+            is_dense = own is None
+            found[k] = Value.stacked(tensor) if is_dense else Ragged.from_padded(tensor, own)
 
     def values(
         self, call: Call, made: Sequence[tf.Tensor], sizes: Iterator[tf.Tensor]
@@ -118,6 +126,17 @@ class Handed:
                 own = [None if s is None else s.whole for s in own]
             found.append(own[0] if all(s is own[0] for s in own) else None)
         return found
+
+
+def _in_rows(value: Value) -> tf.Tensor:
+    return value.in_rows if isinstance(value, Ragged) else value.tensor
+
+
+def _fit(old: Value, tensor: tf.Tensor, sizes: Sequence[Any] | None) -> bool:
+    """Whether a padded tensor of rows of these sizes, None if dense, is like the rows ``old``."""
+    own = old.sizes if isinstance(old, Ragged) else None
+    is_alike = own is sizes if own is None or sizes is None else same_sizes(own, sizes)
+    return is_alike and _in_rows(old).shape == tensor.shape
 
 
 def _made_in(value: Value) -> list[RowSizes]:
@@ -162,20 +181,20 @@ def handed_on(
         return Handed({})
     wanted = _numbers(call)
     in_xla = _tf.in_xla_context(call.emit.graph)
-    if in_xla:
-        wanted = [k for k in wanted if not is_static(dims(call.op.outputs[k]))]
+    if in_xla:  # what stands in for a kept result has another shape, which the op may show
+        wanted = [
+            k
+            for k in _numbers(call, all_of=True)
+            if not (is_static(dims(call.op.outputs[k])) and all(_is_made(r, k) for r in regions))
+        ]
     length = None if by_row else call.loop.static_length
     forms = _forms_of_branches(
         call, regions, args, wanted, lambda r: r.trial(args, length), by_row=by_row
     )
     for k in forms if in_xla else ():
-        if sum(_is_made(r, k) for r in regions) == 1:
-            continue
-        shapes = dict.fromkeys(str(dims(r.graph.outputs[k])) for r in regions)
-        raise Refused(
-            "branches that rows choose between give results of different shapes, "
-            f"{' and '.join(shapes)}: give them one shape, e.g. by padding"
-        )
+        made = [dims(r.graph.outputs[k]) for r in regions if _is_made(r, k)]
+        if not by_row or (len(made) > 1 and all(map(is_static, made))):
+            raise _other_shapes(made)
     return Handed(forms)
 
 
@@ -184,12 +203,19 @@ def _is_made(region: Region, k: int) -> bool:
     return source(region.graph.outputs[k]).op.type != "FakeParam"
 
 
-def _numbers(call: Call) -> list[int]:
-    """The outputs that are read, and are tensors."""
+def _other_shapes(made: Sequence[Any]) -> Refused:
+    return Refused(
+        "branches that rows choose between give results of different shapes, "
+        f"{' and '.join(dict.fromkeys(map(str, made)))}: give them one shape, e.g. by padding"
+    )
+
+
+def _numbers(call: Call, *, all_of: bool = False) -> list[int]:
+    """The outputs that are tensors, and are read, or all of them."""
     return [
         k
         for k, o in enumerate(call.op.outputs)
-        if o.dtype not in (tf.variant, tf.resource) and is_read(o, call.walker.is_asked)
+        if o.dtype not in (tf.variant, tf.resource) and (all_of or is_read(o, call.walker.is_asked))
     ]
 
 

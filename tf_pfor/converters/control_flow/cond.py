@@ -186,19 +186,21 @@ def _padded(
     threads = Threads(call, regions, sources, args)
     results: list[Any] | None = None
     count, values = len(call.op.outputs), list[list[tf.Tensor]]()
-    masks, sizes, kept_rows = masks_of(call, which, len(regions)), {}, {}
+    masks, found = masks_of(call, which, len(regions)), dict[Any, Any]()
     for b, (mask, region) in enumerate(zip(masks, regions)):
         rows, flag = padded_rows(mask, everyone, emit), emit("Any", mask, np.int32(0))
         kept = {k: branches[b] for k, branches in opened.items()}
         outputs = Outputs(threads, lists_made, kept=kept, ragged=handed)
         made = on_all_rows(call, region, threads.seen(args), rows, flag, outputs)
-        kept_rows |= handed.taken(region, mask, made, sizes)
+        handed.take(call, region, mask, made, found)
         made, inside = made[:count], made[count:]
         values.append(inside)
         threads.left(call, made, [])
         if results is not None:
             made = [
-                m if k in sources or k in opened or k in handed.forms else emit("Select", mask, m, r)
+                m
+                if k in sources or k in opened or k in handed.forms
+                else emit("Select", mask, m, r)
                 for k, (m, r) in enumerate(zip(made, results))
             ]
         results = made
@@ -209,8 +211,8 @@ def _padded(
         results[k] = list_of_items(call, results[k], lists_made[k])
     for k, value in as_opened(call, opened, [t for made in values for t in made], masks).items():
         results[k] = value
-    for k, value in kept_rows.items():
-        results[k] = value
+    for k in handed.forms:
+        results[k] = found[k]
     return results
 
 
