@@ -112,7 +112,8 @@ class Ragged(Value):
         """Whether the axes that differ are known to have the sizes of another value's."""
         both = itertools.zip_longest(self.sizes, other.sizes)
         own = all(a is b for a, b in both if isinstance(a, RowSizes) or isinstance(b, RowSizes))
-        return own and tf.TensorShape(self.inner_shape).is_compatible_with(other.inner_shape)
+        shape: Any = self.inner_shape
+        return own and tf.TensorShape(shape).is_compatible_with(other.inner_shape)
 
     @property
     def n_leading(self) -> int:

@@ -51,6 +51,15 @@ class Handed:
             tensors[k], *sizes = made[k].ready(form.tensors(rows))
             tensors += sizes
 
+    def refuse_others(self, made: Sequence[Converted]) -> None:
+        """Refuses other results of different shapes, beside these, under XLA."""
+        others = (m.value for k, m in enumerate(made) if k not in self.forms)
+        if self.forms and any(isinstance(v, Ragged) for v in others):
+            raise Refused(
+                "a conditional in a conditional keeps rows of different shapes for its gradient: "
+                "take the mask, or the slice, before them"
+            )
+
     def keep(self, region: Region, made: Sequence[Converted], tensors: list[tf.Tensor]) -> None:
         """Sets the tensors of these results of a branch, padded, and appends their sizes.
 
@@ -76,7 +85,7 @@ class Handed:
           region: the branch.
           mask: bool [n], its rows.
           made: the tensors of all its results, and the sizes behind them.
-          found: gets the results by their numbers; has those of other branches, and their sizes.
+          found: gets the results by their numbers; has what other branches gave, and their sizes.
         """
         new = [s for v in self.kept.values() for s in _made_in(v)]
         for size, tensor in zip(new, made[len(made) - len(new) :]):
@@ -95,8 +104,7 @@ class Handed:
             mine_only = tf.reshape(mask, [-1, *[1] * (rank - 1)])
             other = tf.zeros([], tensor.dtype) if old is None else _in_rows(old)
             tensor = tf.where(mine_only, tensor, other)
-            is_dense = own is None
-            found[k] = Value.stacked(tensor) if is_dense else Ragged.from_padded(tensor, own)
+            found[k] = Value.stacked(tensor) if own is None else Ragged.from_padded(tensor, own)
 
     def values(
         self, call: Call, made: Sequence[tf.Tensor], sizes: Iterator[tf.Tensor]

@@ -20,11 +20,9 @@ from tf_pfor.converters.lists._row_packs import with_rows
 from tf_pfor.converters.lists._unpacked_optionals import flat, tensors_of, zeros
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
-from tf_pfor.core.errors import Refused
 from tf_pfor.core.loop import Loop, PaddedRows
 from tf_pfor.core.stacked_lists import Kept
 from tf_pfor.core.values import Layout, Value, dims, full_shape, known_dims
-from tf_pfor.layouts.ragged import is_ragged
 
 Gather = Callable[[tf.Tensor], tf.Tensor]
 
@@ -117,12 +115,7 @@ def on_all_rows(
         del like[count:], dtypes[count:]
         loop = call.loop.padded(rows, Emitter())
         made = outputs.threads.convert(region, args, loop, loop.take)
-        known = outputs.ragged.forms
-        if known and any(is_ragged(m.value) for k, m in enumerate(made) if k not in known):
-            raise Refused(
-                "a conditional in a conditional keeps rows of different shapes for its gradient: "
-                "take the mask, or the slice, before them"
-            )
+        outputs.ragged.refuse_others(made)
         tensors = _tensors(made, outputs, may_differ=False)
         for k, alternatives in outputs.kept.items():
             tensors += tensors_of(made[k].call, made[k].value, alternatives)
