@@ -6,8 +6,10 @@ The number of rows is static or unknown, the tape around the map or in the body.
 import functools
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
+import tf_pfor
 from tests.cases import case, grid
 from tests.comparisons import assert_close, by_row, compare, mapped, value_and_gradient
 
@@ -103,3 +105,26 @@ def test_a_branch_for_all_rows_with_a_loop_that_writes_an_array(x):
     else:
         array = array.write(0, x[2])
     return array.stack()
+
+
+def mask_in_a_branch(x):
+    return tf.reduce_sum(tf.boolean_mask(x, x > 0) ** 2) if x[0] > 0 else tf.reduce_min(x) * 2.0
+
+
+def masks_in_both_branches(x):
+    kept = lambda mask: tf.reduce_sum(tf.sin(tf.boolean_mask(x, mask)) ** 2)
+    return kept(x > 0.0) if x[0] > 0 else kept(x < 0.2)
+
+
+def logarithm_of_a_mask(x):
+    return tf.reduce_sum(tf.math.log(tf.boolean_mask(x, x > 0))) if x[0] > 0 else x[1]
+
+
+@pytest.mark.parametrize("body", [mask_in_a_branch, masks_in_both_branches, logarithm_of_a_mask])
+@pytest.mark.parametrize("sign", ["some", "none", "all"])
+def test_gradients_of_a_mask_in_a_branch(body, sign):
+    x = tf.random.stateless_normal([4, 5], [1, 2])
+    x = {"some": x, "none": -tf.abs(x), "all": tf.abs(x)}[sign]
+    slope = tf_pfor.grad(body)
+    found = tf_pfor.vmap(slope, jit_compile=True)(x)
+    np.testing.assert_allclose(found, tf.stack([slope(row) for row in x]), rtol=1e-4, atol=1e-5)

@@ -142,3 +142,43 @@ def test_a_gradient_that_reads_what_the_loop_does_not_have():
     )
     with pytest.raises(tf_pfor.NotVectorizableError, match="made outside of that loop"):
         run()
+
+
+PADDED = {"clipped": clipped, "of two": PROGRAMS["of two"]}
+
+
+def slope(function):
+    """A derivative that the body takes itself."""
+
+    def body(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(tf.sin(function(x)) ** 2)
+        return tape.gradient(y, x)
+
+    return body
+
+
+def test_a_map_in_a_map_of_ragged_rows_of_ragged_rows(recwarn):
+    rows = tf.ragged.constant([[[1.0, 2.0], [3.0]], [[], [4.0, 5.0, 6.0]]], tf.float32)
+    scale, body = tf.constant(1.5), slope(clipped)
+    each = lambda x: body(x * scale)
+    inner = lambda row: tf_pfor.vectorized_map(each, row)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(scale)
+        found = tf_pfor.vectorized_map(inner, rows).flat_values
+        wanted = tf.concat([each(x) for row in rows for x in row], 0)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    slopes = [tape.gradient(y, scale) for y in (found, wanted)]
+    np.testing.assert_allclose(*slopes, rtol=1e-4, atol=1e-5)
+    assert not [w for w in recwarn if issubclass(w.category, tf_pfor.FallbackWarning)]
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_under_xla(name):
+    body = lambda x, k: tf.reduce_sum(tf.sin(PADDED[name](x[:k])) ** 2)
+    run = lambda: tf_pfor.vmap(body, jit_compile=True)(X, LENGTHS)
+    one_by_one = lambda: tf.stack([body(*row) for row in zip(X, LENGTHS)])
+    np.testing.assert_allclose(run(), one_by_one(), rtol=1e-4, atol=1e-5)
+    found, wanted = (gradient_of(lambda f=f: tf.reduce_sum(f()), X) for f in (run, one_by_one))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)

@@ -135,6 +135,8 @@ class CustomGradient:
     def __init__(self, op: tf.Operation, values: Sequence[Value], walker: Conversion):
         self.op = op
         self.walker = walker
+        graph = walker.emit.graph
+        self.is_padded = _tf.in_xla_context(graph) or _tf.in_body(graph)
         outputs = {(t.op, t.value_index) for t in getattr(op.graph, "outputs", ())}
         self.floats = [i for i, t in enumerate(op.outputs) if has_gradient(t)]
         self.results = [
@@ -154,7 +156,7 @@ class CustomGradient:
         """The values, with the gradient attached to the results."""
         if not self.results:
             return self.values
-        tensors = [self.values[i].tensor for i in self.floats]
+        tensors = [self._tensor(self.values[i]) for i in self.floats]
         with self.walker.emit.as_default():
             given = dict(zip(self.floats, [_tf.captured(t) for t in tensors]))
             results = [given[i] for i in self.results]
@@ -167,8 +169,7 @@ class CustomGradient:
         for i, tensor in zip(self.results, made):
             old = self.values[i]
             if _has_sizes(old):
-                ragged: Any = old
-                out[i] = ragged.with_elements(tensor)
+                out[i] = self._like(old, tensor)
                 continue
             new = Value.stacked(tensor) if old.is_stacked else Value.unstacked(tensor)
             out[i] = new.with_inner_shape(old.inner_shape)
@@ -180,32 +181,44 @@ class CustomGradient:
         later = self.walker.later()
         make = Value.unstacked if self.is_shared else Value.stacked
         args = [
-            self._seen(later, i).with_elements(_tf.captured(t))
+            self._like(self._seen(later, i), _tf.captured(t), is_clean=False)
             if _has_sizes(self.values[i])
             else make(_tf.captured(t))
             for i, t in zip(self.results, upstream)
         ]
         made = iter(convert_later(later, graph, args))
-        return [
-            self._gathered(later, next(made), self.values[i]) if connected[i] else None
-            for i in self.floats
-        ]
+        return [self._gathered(later, next(made), i) if connected[i] else None for i in self.floats]
+
+    def _tensor(self, value: Value) -> tf.Tensor:
+        """The tensor of a value; padded rows where nobody may know how many elements there are."""
+        rows: Any = value
+        return rows.in_rows if self.is_padded and _has_sizes(value) else value.tensor
+
+    def _like(self, value: Any, tensor: tf.Tensor, *, is_clean: bool = True) -> Any:
+        """Rows of the sizes of others; there are zeros in their padding if it is clean."""
+        if self.is_padded:
+            return value.of_rows(tensor, is_clean=is_clean)
+        return value.with_elements(tensor)
 
     def _seen(self, later: Conversion, i: int) -> Any:
         """Input ``i`` in the current graph."""
         return _value_of(later, self.op.inputs[i])
 
-    def _gathered(self, later: Conversion, gradient: Value, value: Value) -> tf.Tensor:
-        """The gradient in the layout of the value: summed over the iterations that share it."""
-        loop = later.loop
+    def _gathered(self, later: Conversion, gradient: Any, i: int) -> tf.Tensor:
+        """The gradient in the layout of value ``i``: summed over the iterations that share it."""
+        loop, value = later.loop, self.values[i]
         if _has_sizes(value):
-            if not _has_sizes(gradient) or loop.real is not None:
+            is_alike = _has_sizes(gradient) and (self.is_padded or loop.real is None)
+            if not is_alike or (self.is_padded and not gradient.fits(self._seen(later, i))):
                 raise NotVectorizableError(
                     f"The gradient of a tf.custom_gradient ({_tf.user_line(self.op)}) has another "
                     "shape than its argument, whose shape differs between iterations. Give it the "
                     "shape of the argument, for instance by tf.zeros_like(x) + gradient."
                 )
-            made, own = gradient.tensor, _tf.captured(value.tensor)
+            made = self._tensor(gradient)
+            if self.is_padded:
+                return loop.only_real(made)
+            own = _tf.captured(value.tensor)
             # Both are packed, in one order; the gradient may have merged more axes.
             return made if made.shape.rank == own.shape.rank else tf.reshape(made, tf.shape(own))
         if not (value.is_stacked or gradient.is_stacked):

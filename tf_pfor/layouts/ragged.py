@@ -12,6 +12,7 @@ form is *padded*, [n, largest, ...], with zeros in the padding.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -102,6 +103,17 @@ class Ragged(Value):
     def with_elements(self, tensor: tf.Tensor) -> Ragged:
         """Rows of the same sizes, of another packed form."""
         return Ragged.packed(tensor, self.sizes, self.origin)
+
+    def of_rows(self, tensor: tf.Tensor, *, is_clean: bool) -> Ragged:
+        """Rows of the same sizes, of another padded form; zeros in its padding if it is clean."""
+        return Ragged.from_padded(tensor, self.sizes, self.origin, is_clean=is_clean)
+
+    def fits(self, other: Ragged) -> bool:
+        """Whether the axes that differ are known to have the sizes of another value's."""
+        both = itertools.zip_longest(self.sizes, other.sizes)
+        own = all(a is b for a, b in both if isinstance(a, RowSizes) or isinstance(b, RowSizes))
+        shape: Any = self.inner_shape
+        return own and tf.TensorShape(shape).is_compatible_with(other.inner_shape)
 
     @property
     def n_leading(self) -> int:

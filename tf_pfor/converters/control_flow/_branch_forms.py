@@ -17,7 +17,8 @@ from tf_pfor.converters.control_flow._trials import OWN, SOME_SIZES, Trial, shap
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.values import Value, dims, is_static
-from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.packing import largest
+from tf_pfor.layouts.ragged import Ragged, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_parts import Form, in_order, of_one_inner_shape, sizes_of
 
 # Elements from which on nobody looks whether all branches give the same constant.
@@ -29,10 +30,12 @@ class Handed:
 
     Attributes:
       forms: by their positions, how they are handed on.
+      kept: by their positions, the values in the branch that was converted last, under XLA.
     """
 
     def __init__(self, forms: dict[int, Form]):
         self.forms = forms
+        self.kept: dict[int, Value] = {}
         self._sizes: dict[int, list[list[Any]]] = {k: [] for k in forms}
 
     @property
@@ -47,6 +50,61 @@ class Handed:
             self._sizes[k].append(sizes_of(rows, len(form.sizes)))
             tensors[k], *sizes = made[k].ready(form.tensors(rows))
             tensors += sizes
+
+    def refuse_others(self, made: Sequence[Converted]) -> None:
+        """Refuses other results of different shapes, beside these, under XLA."""
+        others = (m.value for k, m in enumerate(made) if k not in self.forms)
+        if self.forms and any(isinstance(v, Ragged) for v in others):
+            raise Refused(
+                "a conditional in a conditional keeps rows of different shapes for its gradient: "
+                "take the mask, or the slice, before them"
+            )
+
+    def keep(self, region: Region, made: Sequence[Converted], tensors: list[tf.Tensor]) -> None:
+        """Sets the tensors of these results of a branch, padded, and appends their sizes.
+
+        What is kept for the gradient of another branch is a number.
+        """
+        self.kept = {}
+        for k in self.forms:
+            tensors[k] = tf.constant(0)
+            if _is_made(region, k):
+                rows = made[k].rows
+                value = self.kept[k] = rows if isinstance(rows, Ragged) else Value.stacked(rows)
+                own = [s.tensor for s in _made_in(value)]
+                tensors[k], *sizes = made[k].ready([_in_rows(value), *own])
+                tensors += sizes
+
+    def take(
+        self, call: Call, region: Region, mask: tf.Tensor, made: list[tf.Tensor], found: Any
+    ) -> None:
+        """Reads the results that a branch has set, and takes their sizes away.
+
+        Args:
+          call: the conditional.
+          region: the branch.
+          mask: bool [n], its rows.
+          made: the tensors of all its results, and the sizes behind them.
+          found: gets the results by their numbers; has what other branches gave, and their sizes.
+        """
+        new = [s for v in self.kept.values() for s in _made_in(v)]
+        for size, tensor in zip(new, made[len(made) - len(new) :]):
+            found.setdefault(size, RowSizes.of(tensor, largest(size)))
+        del made[len(made) - len(new) :]
+        for k, value in self.kept.items():
+            old, tensor, own = found.get(k), made[k], None
+            if isinstance(value, Ragged):
+                own = [s.whole or found[s] if isinstance(s, RowSizes) else s for s in value.sizes]
+            if old is not None and not is_read(call.op.outputs[k], call.walker.is_asked):
+                continue
+            if old is not None and not _fit(old, tensor, own):
+                raise _other_shapes([dims(call.op.outputs[k])])
+            rank = tensor.shape.rank
+            assert rank is not None
+            mine_only = tf.reshape(mask, [-1, *[1] * (rank - 1)])
+            other = tf.zeros([], tensor.dtype) if old is None else _in_rows(old)
+            tensor = tf.where(mine_only, tensor, other)
+            found[k] = Value.stacked(tensor) if own is None else Ragged.from_padded(tensor, own)
 
     def values(
         self, call: Call, made: Sequence[tf.Tensor], sizes: Iterator[tf.Tensor]
@@ -76,6 +134,23 @@ class Handed:
                 own = [None if s is None else s.whole for s in own]
             found.append(own[0] if all(s is own[0] for s in own) else None)
         return found
+
+
+def _in_rows(value: Value) -> tf.Tensor:
+    return value.in_rows if isinstance(value, Ragged) else value.tensor
+
+
+def _fit(old: Value, tensor: tf.Tensor, sizes: Sequence[Any] | None) -> bool:
+    """Whether a padded tensor of rows of these sizes, None if dense, is like the rows ``old``."""
+    own = old.sizes if isinstance(old, Ragged) else None
+    is_alike = own is sizes if own is None or sizes is None else same_sizes(own, sizes)
+    return is_alike and _in_rows(old).shape == tensor.shape
+
+
+def _made_in(value: Value) -> list[RowSizes]:
+    """The sizes of the rows of a branch that were not selected from the sizes of all rows."""
+    sizes = value.sizes if isinstance(value, Ragged) else ()
+    return [s for s in sizes if isinstance(s, RowSizes) and s.whole is None]
 
 
 def agreed(call: Call, regions: Sequence[Region], k: int, args: Sequence[Value]) -> Value | None:
@@ -114,27 +189,41 @@ def handed_on(
         return Handed({})
     wanted = _numbers(call)
     in_xla = _tf.in_xla_context(call.emit.graph)
-    if in_xla:
-        wanted = [k for k in wanted if not is_static(dims(call.op.outputs[k]))]
+    if in_xla:  # what stands in for a kept result has another shape, which the op may show
+        wanted = [
+            k
+            for k in _numbers(call, all_of=True)
+            if not (is_static(dims(call.op.outputs[k])) and all(_is_made(r, k) for r in regions))
+        ]
     length = None if by_row else call.loop.static_length
     forms = _forms_of_branches(
         call, regions, args, wanted, lambda r: r.trial(args, length), by_row=by_row
     )
     for k in forms if in_xla else ():
-        shapes = dict.fromkeys(str(dims(r.graph.outputs[k])) for r in regions)
-        raise Refused(
-            "branches that rows choose between give results of different shapes, "
-            f"{' and '.join(shapes)}: give them one shape, e.g. by padding"
-        )
+        made = [dims(r.graph.outputs[k]) for r in regions if _is_made(r, k)]
+        if not by_row or (len(made) > 1 and all(map(is_static, made))):
+            raise _other_shapes(made)
     return Handed(forms)
 
 
-def _numbers(call: Call) -> list[int]:
-    """The outputs that are read, and are tensors."""
+def _is_made(region: Region, k: int) -> bool:
+    """Whether a branch makes output ``k``; else the gradient of another branch alone reads it."""
+    return source(region.graph.outputs[k]).op.type != "FakeParam"
+
+
+def _other_shapes(made: Sequence[Any]) -> Refused:
+    return Refused(
+        "branches that rows choose between give results of different shapes, "
+        f"{' and '.join(dict.fromkeys(map(str, made)))}: give them one shape, e.g. by padding"
+    )
+
+
+def _numbers(call: Call, *, all_of: bool = False) -> list[int]:
+    """The outputs that are tensors, and are read, or all of them."""
     return [
         k
         for k, o in enumerate(call.op.outputs)
-        if o.dtype not in (tf.variant, tf.resource) and is_read(o, call.walker.is_asked)
+        if o.dtype not in (tf.variant, tf.resource) and (all_of or is_read(o, call.walker.is_asked))
     ]
 
 

@@ -108,15 +108,20 @@ def on_all_rows(
 ) -> list[tf.Tensor]:
     """A branch on the rows of a mask and on those that stand in for the others.
 
-    Then comes what stands beside optionals that are not made.
+    Then comes what stands beside optionals that are not made, and the sizes of ragged outputs.
     """
 
     def run() -> list[tf.Tensor]:
+        del like[count:], dtypes[count:]
         loop = call.loop.padded(rows, Emitter())
         made = outputs.threads.convert(region, args, loop, loop.take)
+        outputs.ragged.refuse_others(made)
         tensors = _tensors(made, outputs, may_differ=False)
         for k, alternatives in outputs.kept.items():
             tensors += tensors_of(made[k].call, made[k].value, alternatives)
+        outputs.ragged.keep(region, made, tensors)
+        for k in (*outputs.ragged.forms, *range(count, len(tensors))):  # zeros are as large
+            like[k : k + 1], dtypes[k : k + 1] = [tensors[k].shape], [tensors[k].dtype]
         return tensors
 
     like, dtypes = _like(call, rows.rows, outputs)
@@ -126,6 +131,7 @@ def on_all_rows(
         given = zeros(call, dtype, shape) if is_list else full_shape(Layout.STACKED, shape, lead)
         like.append(given)
         dtypes.append(dtype)
+    count = len(like)
     lead = call.emit.dim(rows.rows, 0)
     return run_if_any(region, flag, run, like, dtypes, lead)
 

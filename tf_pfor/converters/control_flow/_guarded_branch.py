@@ -46,7 +46,7 @@ def run_if_any(
       flag: a bool scalar.
       run: makes the list of tensors.
       like: the static shape of the zeros for each tensor; an unknown dimension becomes 0. A tensor
-        is passed on instead of zeros. None is for an Optional, which stays empty.
+        is passed on instead of zeros. None is for an Optional, which stays empty. ``run`` may tell.
       dtypes: their dtypes.
       lead: the size of an unknown first dimension.
     """
@@ -72,7 +72,7 @@ def run_if_any(
                 apart(lambda: [*run(), tf.constant(0)]),
                 lambda: [*nothing(), tf.constant(0)],
             )[:-1],
-            [_shape_of_nothing(x, lead) for x in like],
+            (_shape_of_nothing(x, lead) for x in like),
         )
     for tensor, shape in zip(made, like):
         if isinstance(shape, tf.TensorShape) and shape.rank is not None:

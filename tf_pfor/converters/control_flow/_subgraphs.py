@@ -334,7 +334,7 @@ def one_of(
     call: Call,
     branches: Sequence[Any],
     choose: Callable[..., Any],
-    like: Sequence[tf.TensorShape] = (),
+    like: Iterable[tf.TensorShape] = (),
 ) -> list[tf.Tensor]:
     """The results of one of some branches; a trial has stand-ins and builds no conditional.
 

@@ -45,7 +45,12 @@ from tf_pfor.converters.control_flow._branch_optionals import (
     refuse_reads,
 )
 from tf_pfor.converters.control_flow._branch_rows import Gather, Outputs, on_all_rows, on_some_rows
-from tf_pfor.converters.control_flow._guarded_branch import index_of, masks_of, one_for_all
+from tf_pfor.converters.control_flow._guarded_branch import (
+    index_of,
+    is_by_loop,
+    masks_of,
+    one_for_all,
+)
 from tf_pfor.converters.control_flow._subgraphs import Region, as_layout, padded_rows, positions
 from tf_pfor.converters.lists._list_gradients import known_in_gradients
 from tf_pfor.converters.lists._unpacked_optionals import as_opened, left_open, opened_by
@@ -106,7 +111,9 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
         region.rows = rows
     handed = handed_on(call, regions, args, by_row=True)
     if handed.forms:
-        way, run = "split", functools.partial(_split, handed=handed)
+        in_xla = _tf.in_xla_context(call.emit.graph)
+        way, run = ("padded", _padded) if in_xla else ("split", _split)
+        run = functools.partial(run, handed=handed)
     elif all(is_linear(r.graph) for r in regions) and not sizes_meet(call, regions, args):
         way, run = "select", _select
     elif _tf.in_xla_context(call.emit.graph) or _is_static_in_body(call, regions):
@@ -156,14 +163,20 @@ def _select(call: Call, which: Value, regions: list[Region], args: list[Value]) 
     return results
 
 
-def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) -> Any:
+def _padded(
+    call: Call, which: Value, regions: list[Region], args: list[Value], handed: Handed | None = None
+) -> Any:
     """Static shapes: each branch on n rows, all of them rows that take it."""
+    handed = handed or Handed({})
     if any(writes_state(r.graph) for r in regions):
         raise CannotVectorize(
             "a branch that changes state, taken by some rows only, under jit_compile"
         )
-    if not all(o.shape.is_fully_defined() for o in call.op.outputs):
+    outputs_ = enumerate(call.op.outputs)
+    if not all(o.shape.is_fully_defined() for k, o in outputs_ if k not in handed.forms):
         raise CannotVectorize("the shape of an output is not known before running")
+    if handed.forms and is_by_loop(call.loop.length, regions):
+        raise Refused("a branch keeps rows of different shapes for its gradient")
     emit = call.emit
     everyone = positions(call, call.loop)
     opened = left_open(call, [r.graph for r in regions], regions[0].unread)
@@ -173,18 +186,21 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
     threads = Threads(call, regions, sources, args)
     results: list[Any] | None = None
     count, values = len(call.op.outputs), list[list[tf.Tensor]]()
-    masks = masks_of(call, which, len(regions))
+    masks, found = masks_of(call, which, len(regions)), dict[Any, Any]()
     for b, (mask, region) in enumerate(zip(masks, regions)):
         rows, flag = padded_rows(mask, everyone, emit), emit("Any", mask, np.int32(0))
         kept = {k: branches[b] for k, branches in opened.items()}
-        outputs = Outputs(threads, lists_made, kept=kept)
+        outputs = Outputs(threads, lists_made, kept=kept, ragged=handed)
         made = on_all_rows(call, region, threads.seen(args), rows, flag, outputs)
+        handed.take(call, region, mask, made, found)
         made, inside = made[:count], made[count:]
         values.append(inside)
         threads.left(call, made, [])
         if results is not None:
             made = [
-                m if k in sources or k in opened else emit("Select", mask, m, r)
+                m
+                if k in sources or k in opened or k in handed.forms
+                else emit("Select", mask, m, r)
                 for k, (m, r) in enumerate(zip(made, results))
             ]
         results = made
@@ -195,6 +211,8 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
         results[k] = list_of_items(call, results[k], lists_made[k])
     for k, value in as_opened(call, opened, [t for made in values for t in made], masks).items():
         results[k] = value
+    for k in handed.forms:
+        results[k] = found[k]
     return results
 
 

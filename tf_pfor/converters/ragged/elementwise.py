@@ -338,6 +338,4 @@ def _of_shape(call: Call, value: Ragged, known: Any) -> tf.Tensor:
 @ragged_rule("IdentityN")
 def identity_n(call: Call, input: list[Value]) -> Any:
     """The same, with the gradient of a tf.custom_gradient if they come from one."""
-    if _tf.has_own_gradient(call.op) and not uses_packed(call):
-        raise CannotVectorize(f"a tf.custom_gradient, {call.where_padded}")
     return call.with_custom_gradient(input)
