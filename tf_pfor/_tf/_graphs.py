@@ -253,13 +253,12 @@ class BodyGraph(QuickGraph):
         if not hasattr(made, "_tf_pfor_stack"):  # TensorFlow's function has created it
             made._tf_pfor_stack = _stacks.here(1)
         if made.type == "LookupTableFindV2":
-            _tell_shape_of_found(*made.inputs, made.outputs[0])
+            _tell_shape_of_found(made)
         return made
 
 
-def _tell_shape_of_found(
-    table: tf.Tensor, keys: tf.Tensor, default: tf.Tensor, found: tf.Tensor
-) -> None:
+def _tell_shape_of_found(find: tf.Operation) -> None:
+    (table, keys, default), (found,) = find.inputs, find.outputs
     is_open = found.shape.rank is None and default.shape.rank == 0
     if is_open and _finds_one_for_each_key(_as_given(table), keys.dtype, default.dtype):
         found.set_shape(keys.shape)

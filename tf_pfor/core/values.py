@@ -375,7 +375,7 @@ def folded_form(value: Value) -> Folded | None:
     return value.folded if isinstance(value, Stacked) else None
 
 
-def dims(tensor: tf.Tensor) -> Shape:
+def dims(tensor: tf.Tensor | tf.TensorSpec) -> Shape:
     """The static shape of ``tensor`` as a tuple, None if its rank is unknown."""
     return as_shape(tensor.shape)
 

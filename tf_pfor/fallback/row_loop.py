@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -159,7 +159,7 @@ def loop_region(
 def _without_gradient(tensor: tf.Tensor) -> tf.Tensor:
     """An input of calls of Python, whose gradient TensorFlow cannot find in a loop."""
 
-    def gradient(*_: Any) -> Any:
+    def gradient(*_: tf.Tensor) -> NoReturn:
         raise NotVectorizableError(_OF_PYTHON)
 
     return attached(lambda x: [tf.identity(x)], [tensor], gradient)[0]

@@ -32,6 +32,7 @@ from tf_pfor.core.values import (
     Shape,
     Stacked,
     Value,
+    as_tensor_shape,
     capturing,
     dims,
 )
@@ -112,8 +113,7 @@ class Ragged(Value):
         """Whether the axes that differ are known to have the sizes of another value's."""
         both = itertools.zip_longest(self.sizes, other.sizes)
         own = all(a is b for a, b in both if isinstance(a, RowSizes) or isinstance(b, RowSizes))
-        shape: Any = self.inner_shape
-        return own and tf.TensorShape(shape).is_compatible_with(other.inner_shape)
+        return own and as_tensor_shape(self.inner_shape).is_compatible_with(other.inner_shape)
 
     @property
     def n_leading(self) -> int:

@@ -75,7 +75,7 @@ def _named(output: tf.Tensor) -> str:
     return f"{op.type} '{op.name}' ({_tf.user_line(op) or 'line unknown'})"
 
 
-def array_of_rows(like: Any, n: Dim) -> tf.TensorArray:
+def array_of_rows(like: tf.Tensor | tf.TensorSpec, n: Dim) -> tf.TensorArray:
     """An array for ``n`` rows, each ``like`` a tensor."""
     is_read = like.shape.rank is None  # by ``like_the_first``
     return tf.TensorArray(
@@ -108,7 +108,7 @@ def like_the_first(
         return tf.identity(tensor)
 
 
-def stacked_rows(array: tf.TensorArray, like: Any, n: Dim) -> tf.Tensor:
+def stacked_rows(array: tf.TensorArray, like: tf.Tensor | tf.TensorSpec, n: Dim) -> tf.Tensor:
     """The n rows of ``array``, each ``like`` a tensor; if there are none, unknown dimensions are 0.
 
     Args:

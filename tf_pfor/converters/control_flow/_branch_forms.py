@@ -76,7 +76,12 @@ class Handed:
                 tensors += sizes
 
     def take(
-        self, call: Call, region: Region, mask: tf.Tensor, made: list[tf.Tensor], found: Any
+        self,
+        call: Call,
+        region: Region,
+        mask: tf.Tensor,
+        made: list[tf.Tensor],
+        found: dict[Any, Any],
     ) -> None:
         """Reads the results that a branch has set, and takes their sizes away.
 
