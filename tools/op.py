@@ -7,7 +7,8 @@ import sys
 
 from tf_pfor import _tf
 from tf_pfor.core.facts import FACTS
-from tf_pfor.core.registry import REGISTRY, describe
+from tf_pfor.core.registry import REGISTRY, describe, source_of
+from tf_pfor.layouts.ragged_rules import rule_of
 
 
 def describe_op(op_type: str) -> str:
@@ -38,6 +39,9 @@ def describe_op(op_type: str) -> str:
             f"  converter  {rule.family} for stacked {describe(rule.stacked)}, "
             f"reads {sorted(rule.attrs)}"
         )
+    rule = rule_of(op_type)
+    told = "none: they run in a loop over rows" if rule is None else source_of(rule)
+    lines.append(f"  variable-length rows: {told}")
     if op_type not in REGISTRY:
         lines.append("  no converter: it runs in a sequential loop, or is refused")
     return "\n".join(lines)

@@ -55,6 +55,13 @@ def test_public_functions_have_an_example(name):
         assert ">>>" in (item.__doc__ or ""), f"{name} has no example"
 
 
+def test_the_reference_has_all_public_names():
+    page = next(p for p in check_links.pages() if p.name == "api.md").read_text()
+    missing = [name for name in _public() if not re.search(rf":: (tf_pfor\.)?{name}\n", page)]
+    others = {"beam", "data", "keras", "saved_model", "registry", "shapes"}
+    assert set(missing) <= others, missing
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_pages_run(page, tmp_path, monkeypatch):
     """All Python blocks of a page, one after the other, in one namespace; and its commands.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar, cast
 
 import numpy as np
@@ -118,12 +118,14 @@ class Value:
       is_tensor: whether ``tensor`` holds the values themselves, and is not the handle of a list
         that has its own way of storing rows.
       is_standard: whether all converters know the layout; ``standard`` makes such a value.
+      readers: the op types whose rules take the layout, if it is not standard.
     """
 
     layout: ClassVar[Layout]
     is_stacked: ClassVar[bool] = True
     is_tensor: ClassVar[bool] = False
     is_standard: ClassVar[bool] = True
+    readers: ClassVar[Collection[str]] = ()
 
     cell: Cell
     inner_shape: Shape

@@ -43,6 +43,7 @@ class CsrRows(Value):
 
     layout = Layout.CSR
     is_standard = False
+    readers = READERS
 
     @classmethod
     def of(cls, handle: tf.Tensor) -> CsrRows:

@@ -17,7 +17,6 @@ from tf_pfor.core.regions import key
 from tf_pfor.core.registry import REGISTRY, Outcome
 from tf_pfor.core.values import Results, Value, dims, is_static
 from tf_pfor.fallback import uneven_regions
-from tf_pfor.layouts.csr_rows import READERS, CsrRows
 from tf_pfor.layouts.ragged import Ragged, RowSizes, differ_in_shape, is_ragged
 from tf_pfor.layouts.ragged_rules import BY_KERNEL, Rule, on_rows, rule_of
 from tf_pfor.layouts.repeated import RepeatedList
@@ -69,8 +68,8 @@ def known_forms(op: tf.Operation, values: Sequence[Value], emit: Emitter) -> Seq
     if op.type in (*_tf.CALLS, *_tf.LOOPS):
         kept = (Ragged, RepeatedList)
     else:
-        kept = (Ragged, CsrRows) if op.type in READERS else Ragged
-    return [v if isinstance(v, kept) else v.standard(emit) for v in values]
+        kept = (Ragged,)
+    return [v if isinstance(v, kept) or op.type in v.readers else v.standard(emit) for v in values]
 
 
 def from_source(
