@@ -3,7 +3,7 @@
 All cases together take hours; ``make test-all`` runs them. ``make test`` runs each function of
 tests: all cases where they take less than ``SECONDS`` together, else as many as fit into that, and
 at least one. A function whose cases take longer than ``LONGEST`` each is left to ``make test-all``,
-unless it is the cheapest one of a file of such functions.
+unless it is the cheapest one of a file of such functions, or sees a fault that no other one sees.
 Each sample of an op runs its first checks and one of the others. Each program runs in one of its
 modes, and each op type of XLA in one function. Of a table of tests, ``test_table_of_...``, each row
 counts as a function: the first part of a case's name, up to a hyphen. Names decide which cases of a
@@ -34,6 +34,15 @@ CALL_SITES = "test_call_sites.py::test_call_sites"
 # Each case of these functions, an op type, runs in one of them.
 VALUES_OF_OPS = ("arrays/test_xla_ops.py::test_values",)
 PART_OF_CALL_SITES = 0.25
+# Each of these tests sees a fault of tools/mutants/faults.txt that no cheaper one sees.
+ALONE = (
+    "tests/arrays/test_xla_ops.py::test_nothing_loops[XlaPad]",
+    "tests/control_flow/test_doubled_in_branches.py::test_predicates_of_rows[1-twice]",
+    "tests/lists/test_scatter_beyond_the_end.py::test_a_place_right_behind_the_end",
+    "tests/math/test_joint_products.py::test_blocks_of_different_widths",
+    "tests/parsing/test_examples.py::test_table_of_examples[values-eager, few rows-pairs]",
+    "tests/parsing/test_sequences.py::test_table_of_sequences[values-eager, few rows-splits]",
+)
 TABLE = "::test_table_of_"
 
 
@@ -89,6 +98,7 @@ def chosen(tests: Iterable[Test], seconds: dict[str, float]) -> set[Test]:
         else:
             functions[name].append(t)
     found = {group[0] for group in alternatives.values()}
+    found.update(t for group in functions.values() for t in group if t.name in ALONE)
 
     def cost(name: str) -> tuple[float, str]:
         return seconds.get(name, UNKNOWN), name

@@ -143,3 +143,23 @@ def in_a_body(function, sizes):
         made = function(tf.constant(sizes.numpy(), tf.int32))
     with tf.compat.v1.Session(graph=graph) as session:
         return session.run(made)
+
+
+def test_slices_that_begin_inside_of_the_row():
+    """A fault of the place would read another row."""
+    x, k = tf.reshape(tf.range(15.0), [3, 5]), tf.constant([5, 2, 3])
+    body = lambda row, k: tf.slice(row[:k], [1], [k - 1])
+    found = strict_map(lambda each: body(*each), (x, k))
+    assert found.to_list() == [body(*row).numpy().tolist() for row in zip(x, k)]
+
+
+def test_gathers_of_pieces_of_the_row():
+    """A fault of the segments would read the first row."""
+    x, k = tf.reshape(tf.range(15.0), [3, 5]), tf.constant([5, 2, 3])
+
+    def body(row, k):
+        pieces = tf.RaggedTensor.from_row_splits(row[:k], [0, 1, k])
+        return tf.gather(pieces, [1, 0]).flat_values
+
+    found = strict_map(lambda each: body(*each), (x, k))
+    assert found.to_list() == [body(*row).numpy().tolist() for row in zip(x, k)]
