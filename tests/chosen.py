@@ -3,7 +3,7 @@
 All cases together take hours; ``make test-all`` runs them. ``make test`` runs each function of
 tests: all cases where they take less than ``SECONDS`` together, else as many as fit into that, and
 at least one. A function whose cases take longer than ``LONGEST`` each is left to ``make test-all``,
-unless it is the cheapest one of a file of such functions, or sees a fault that no other one sees.
+unless it is the cheapest one of a file of such functions. ``ALONE`` are chosen in any case.
 Each sample of an op runs its first checks and one of the others. Each program runs in one of its
 modes, and each op type of XLA in one function. Of a table of tests, ``test_table_of_...``, each row
 counts as a function: the first part of a case's name, up to a hyphen. Names decide which cases of a
