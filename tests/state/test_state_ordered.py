@@ -395,6 +395,14 @@ def _in_a_branch(mean, total, other, x):
     return total + 0.0
 
 
+def _behind_a_ring(place, total, buffer, x):
+    """Sums of a buffer whose place moves on."""
+    buffer[tf.cast(place, tf.int32) % 2].assign(x)
+    place.assign_add(1.0)
+    total.assign_add(tf.reduce_sum(buffer))
+    return total + 0.0
+
+
 def _in_functions(mean, total, other, x):
     @tf.function
     def moved():
@@ -463,3 +471,8 @@ def _ring_in_a_branch(buffer, place, x):
 def test_ring_buffers(body):
     """In lock-step all rows would write one place: refused, before."""
     _as_the_loop(starts([0.0, 0.0], 0)(body))
+
+
+@in_order
+def test_sums_of_a_ring_buffer():
+    _as_the_loop(starts(0.0, 0.0, [0.0, 0.0])(_behind_a_ring))

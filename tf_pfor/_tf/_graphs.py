@@ -258,6 +258,7 @@ class BodyGraph(QuickGraph):
 
 
 def _tell_shape_of_found(find: tf.Operation) -> None:
+    """Sets the shape of what a mutable table finds: TensorFlow tells it of fixed tables only."""
     (table, keys, default), (found,) = find.inputs, find.outputs
     is_open = found.shape.rank is None and default.shape.rank == 0
     if is_open and _finds_one_for_each_key(_as_given(table), keys.dtype, default.dtype):
@@ -272,7 +273,7 @@ def _as_given(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _finds_one_for_each_key(table: tf.Tensor, key: tf.DType, value: tf.DType) -> bool:
-    """Whether keys of a table are scalars; mutable tables do not tell, and some have vectors."""
+    """Whether keys of a table are scalars, by a trial; some tables have vectors as keys."""
     if not isinstance(table, tf.__internal__.EagerTensor):
         return False
     with tf.init_scope():

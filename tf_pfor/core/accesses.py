@@ -32,6 +32,7 @@ READS = frozenset(
 PLACED = frozenset(
     ["ResourceScatterNdUpdate", "ResourceScatterUpdate", "ResourceStridedSliceAssign"]
 )
+"""Writes to places of a variable: the handle, the places, the value."""
 SKIPS = frozenset(["RngReadAndSkip", "RngSkip"])
 """Draws of a generator that one skip for all iterations replaces."""
 HARMLESS = frozenset(["Assert", "CheckNumerics", "CheckNumericsV2", "Empty", "Placeholder"])
@@ -246,12 +247,13 @@ class Accesses:
             for update in group:
                 for op in (update.assign, *update.reads, *update.later):
                     groups[op] = found
-        self._find_fed()
         self._find_moved()
+        self._find_drawn()
+        self._find_fed()
         return groups
 
     def _find_moved(self) -> None:
-        """Finds writes to a place that another write moves on, as of a ring buffer or generator."""
+        """Finds writes to a place that another write moves on, as of a ring buffer."""
         for a in self.all:
             places = a.op.inputs[1:-1] if a.op.type in PLACED else ()
             bits = 0
@@ -261,6 +263,9 @@ class Accesses:
             if moved:
                 why = "the place that it writes is made of a variable that the body updates"
                 self._unclear.append((frozenset(x.handle for x in (a, *moved)), why))
+
+    def _find_drawn(self) -> None:
+        """Finds generators of which a row draws several times, and not only by skips."""
         for handle in dict.fromkeys(a.handle for a in self.all if draws_from_generator(a.op.type)):
             kinds = [a.op.type for a in self.of(handle)]
             if len(kinds) > 1 and any(draws_from_generator(k) and k not in SKIPS for k in kinds):

@@ -146,8 +146,10 @@ def loop_region(
     # Python code keeps a tape for the gradient of each row, which ``differentiable`` hands on.
     if region.uneven and (ragged_rows.differ(region) or not in_order):
         with walker.emit.as_default():
-            if any(op.type == "EagerPyFunc" for op in region.ops):
-                tensors = [_without_gradient(t) if has_gradient(t) else t for t in tensors]
+            python = next((op for op in region.ops if op.type == "EagerPyFunc"), None)
+            if python is not None:
+                why = _OF_PYTHON.format(_tf.user_line(python) or "line unknown")
+                tensors = [_without_gradient(t, why) if has_gradient(t) else t for t in tensors]
             return ragged_rows.results(rows, tensors)
     # tf.while_loop's own gradient does not run updates of variables again.
     run = rows if in_order and region.has_variables else rows.differentiable
@@ -156,19 +158,19 @@ def loop_region(
     return [Value.stacked(t).with_inner_shape(dims(old)) for t, old in zip(made, region.outputs)]
 
 
-def _without_gradient(tensor: tf.Tensor) -> tf.Tensor:
+def _without_gradient(tensor: tf.Tensor, why: str) -> tf.Tensor:
     """An input of calls of Python, whose gradient TensorFlow cannot find in a loop."""
 
     def gradient(*_: tf.Tensor) -> NoReturn:
-        raise NotVectorizableError(_OF_PYTHON)
+        raise NotVectorizableError(why)
 
     return attached(lambda x: [tf.identity(x)], [tensor], gradient)[0]
 
 
 _OF_PYTHON = (
-    "There is no gradient of a tf.py_function that returns rows of different shapes, taken outside "
-    "of the map. Let Python return rows of one shape (padded), or a tf.custom_gradient around it, "
-    "or write the function with TensorFlow's ops."
+    "There is no gradient of a tf.py_function ({}) that returns rows of different shapes, taken "
+    "outside of the map. Let Python return rows of one shape (padded), put a tf.custom_gradient "
+    "around it, or write the function with TensorFlow's ops."
 )
 
 
@@ -256,9 +258,8 @@ _NO_GRADIENT = (
 )
 
 _ASSIGNED = (
-    "tf_pfor: a variable was assigned after a loop over rows had read it and before its gradient "
-    "was taken. The gradient of such a loop reads the variable again, and would be wrong. Take the "
-    "gradient before you assign. tf_pfor.explain says which ops loop."
+    "A variable was assigned between a sequential loop over rows ({}) and its gradient. The "
+    "gradient reads the variable again, and would be wrong. Take the gradient before you assign."
 )
 
 
@@ -310,7 +311,7 @@ class RowLoop:
 
         def gradient(given: Sequence[tf.Tensor], *upstream: tf.Tensor) -> list[tf.Tensor | None]:
             checks = [
-                _unchanged(tensors[i], before)
+                _unchanged(tensors[i], before, self.region.ops[0])
                 for i, before in zip(variables, given[len(places) :], strict=True)
             ]
             with tf.control_dependencies(checks):  # it reads the variables again
@@ -601,11 +602,13 @@ def _dtype_of_variable(tensor: tf.Tensor) -> tf.DType | None:
     return found[0] if found is not None and is_float else None
 
 
-def _unchanged(variable: tf.Tensor, before: tf.Tensor) -> tf.Operation:
+def _unchanged(variable: tf.Tensor, before: tf.Tensor, first: tf.Operation) -> tf.Operation:
     """An error, when it runs, if a variable has another value than before (NaN is equal here)."""
     now = tf.raw_ops.ReadVariableOp(resource=variable, dtype=before.dtype)
     bits = [tf.bitcast(tf.stop_gradient(x), tf.uint8) for x in (before, now)]
-    return tf.debugging.Assert(tf.reduce_all(tf.equal(*bits)), [_ASSIGNED])
+    return tf.debugging.Assert(
+        tf.reduce_all(tf.equal(*bits)), [_ASSIGNED.format(_tf.user_line(first) or first.type)]
+    )
 
 
 def _may_hold_floats(tensor: tf.Tensor) -> bool:

@@ -46,7 +46,8 @@ def run_if_any(
       flag: a bool scalar.
       run: makes the list of tensors.
       like: the static shape of the zeros for each tensor; an unknown dimension becomes 0. A tensor
-        is passed on instead of zeros. None is for an Optional, which stays empty. ``run`` may tell.
+        is passed on instead of zeros. None is for an Optional, which stays empty. It is
+        read after ``run``, which may change it.
       dtypes: their dtypes.
       lead: the size of an unknown first dimension.
     """

@@ -162,7 +162,7 @@ def _put_into(made: tf.Tensor) -> str:
     op = None if at is None else made.op.inputs[at].op
     if op is None or op.type == "Placeholder":
         return "a loop variable"
-    return f"'{op.type}' ({_tf.user_line(op) or 'line unknown'}), of a loop variable say,"
+    return f"'{op.type}' ({_tf.user_line(op) or 'line unknown'})"
 
 
 def as_left(

@@ -172,8 +172,8 @@ def _padded(
         raise CannotVectorize(
             "a branch that changes state, taken by some rows only, under jit_compile"
         )
-    outputs_ = enumerate(call.op.outputs)
-    if not all(o.shape.is_fully_defined() for k, o in outputs_ if k not in handed.forms):
+    others = [o for k, o in enumerate(call.op.outputs) if k not in handed.forms]
+    if not all(o.shape.is_fully_defined() for o in others):
         raise CannotVectorize("the shape of an output is not known before running")
     if handed.forms and is_by_loop(call.loop.length, regions):
         raise Refused("a branch keeps rows of different shapes for its gradient")
