@@ -43,6 +43,9 @@ ALONE = (
     "tests/math/test_joint_products.py::test_blocks_of_different_widths",
     "tests/parsing/test_examples.py::test_table_of_examples[values-eager, few rows-pairs]",
     "tests/parsing/test_sequences.py::test_table_of_sequences[values-eager, few rows-splits]",
+    "tests/ragged/test_control_flow.py"
+    "::test_table_of_loop_variables[compiled values-compiled-total in a loop]",
+    "tests/ragged/test_forms.py::test_table_of_finite_rows[around-around-xlogy]",
 )
 TABLE = "::test_table_of_"
 
