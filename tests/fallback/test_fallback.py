@@ -205,7 +205,8 @@ def test_a_shape_that_is_made_of_constants_under_jit_compile():
     """XLA must see in the loop how the shape is made."""
 
     def body(x):
-        sizes = tf.transpose(tf.constant([[2, 1], [1, 3]]))
+        sizes = tf.transpose(tf.constant([[2, 0], [1, 3]]))  # as the number of trips of a range
+        sizes += tf.cast(tf.not_equal(tf.transpose(tf.constant([[4, 5], [2, 6]])) % 2, 0), tf.int32)
         return tf.reshape(x, tf.reshape(sizes, [4]))
 
     x = tf.reshape(rows(9), [3, 6])

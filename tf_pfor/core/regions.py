@@ -258,12 +258,13 @@ def copied(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]
 def _of_constants(tensor: tf.Tensor, memo: dict[Any, list[tf.Operation]]) -> list[tf.Operation]:
     """The ops that make a shape or the like of constants, in running order; none for others.
 
-    Only integers count, since others may be differentiated by.
+    Only integers and booleans count, since others may be differentiated by.
     """
     op, at = tensor.op, key(tensor)
     if at not in memo:
         memo[at] = []
-        is_small = tensor.dtype.is_integer and (tensor.shape.num_elements() or 0) <= _SMALL
+        is_number = tensor.dtype.is_integer or tensor.dtype == tf.bool
+        is_small = is_number and (tensor.shape.num_elements() or 0) <= _SMALL
         given = [_of_constants(t, memo) for t in op.inputs] if is_small and _is_plain(op) else []
         if is_small and (op.type == "Const" or (given and all(given))):
             memo[at] = [*dict.fromkeys(o for made in given for o in made), op]
