@@ -67,11 +67,10 @@ class Access:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Update:
-    """A read-modify-write: an assignment whose value depends on the variable.
+    """A read-modify-write: an assignment of the variable's own value, or a sum that rows read.
 
     Attributes:
-      assign: the AssignVariableOp; or the AssignAddVariableOp or AssignSubVariableOp, when what
-        it adds depends on the variable, like the step of an optimizer.
+      assign: the AssignVariableOp, AssignAddVariableOp or AssignSubVariableOp.
       reads: the ops that read the version of the variable that the assignment replaces.
       later: the ops that read what the assignment has made of it, before anything else changes it.
     """
@@ -79,6 +78,11 @@ class Update:
     assign: tf.Operation
     reads: tuple[tf.Operation, ...]
     later: tuple[tf.Operation, ...] = ()
+
+    @property
+    def seen(self) -> tuple[tf.Operation, ...]:
+        """All these reads; at least one."""
+        return (*self.reads, *self.later)
 
     @property
     def value(self) -> tf.Tensor:
@@ -101,6 +105,7 @@ class Accesses:
     def __init__(self, graph: tf.Graph):
         operations = graph.get_operations()
         self.order = [] if _only_reads(operations) else _topological(operations)
+        self._unread = _unread(graph) if self.order else set[tf.Operation]()
         self.read_again: dict[tf.Operation, tf.Tensor] = {}
         self.overwritten: set[tf.Operation] = set()
         self._list()
@@ -116,7 +121,7 @@ class Accesses:
         """Lists the accesses, and what comes before each op."""
         self.all: list[Access] = []
         for op in self.order:
-            if op not in self.read_again and op not in self.overwritten:
+            if op not in self.read_again and op not in self.overwritten | self._unread:
                 self.all += _accesses_of(op)
         self._bit = {id(a): 1 << i for i, a in enumerate(self.all)}
         own: dict[Any, int] = {}
@@ -240,6 +245,8 @@ class Accesses:
                 for update in group:
                     self._check(update)
                     self.between(update)
+                if group[1:] and not all(u.reads for u in group):
+                    raise Refused("the value that it adds depends on another variable's new one")
                 found = group
             except Refused as why:
                 self._unclear.append((frozenset(self.handle_of(u) for u in group), str(why)))
@@ -249,17 +256,19 @@ class Accesses:
                     groups[op] = found
         self._find_moved()
         self._find_drawn()
-        self._find_fed()
+        self._find_seen()
         return groups
 
     def _find_moved(self) -> None:
         """Finds writes to a place that another write moves on, as of a ring buffer."""
+        own = {self.handle_of(u) for group in self._update_groups for u in group}
         for a in self.all:
             places = a.op.inputs[1:-1] if a.op.type in PLACED else ()
             bits = 0
             for op in {t.op for t in places}:
                 bits |= self._data.get(op, 0) | self._own.get(op, 0)
-            moved = [x for x in self.all if bits & self._bit[id(x)] and self.changed(x) is not None]
+            read = [x for x in self.all if bits & self._bit[id(x)]]
+            moved = [x for x in read if x.handle in own or self.changed(x) is not None]
             if moved:
                 why = "the place that it writes is made of a variable that the body updates"
                 self._unclear.append((frozenset(x.handle for x in (a, *moved)), why))
@@ -272,35 +281,21 @@ class Accesses:
                 why = f"the body draws several times from one generator ({', '.join(kinds)})"
                 self._unclear.append((frozenset([handle]), why))
 
-    def _find_fed(self) -> None:
-        """Finds sums of what rows see in order, which the body reads: their rows go in order, too.
+    def _find_seen(self) -> None:
+        """Finds reads that see another value in each row of a loop, and what they are assigned to.
 
-        A row of Welford's variance would see the mean so far, and the squares of all rows.
+        The value that the last row assigns stays, so that the order counts.
         """
-        plain = [a for a in self.all if a.writes and a.op.type != "AssignVariableOp"]
-        reads = {a.handle: [x.op for x in self.of(a.handle) if _reads(x.op)] for a in plain}
-        plain = [a for a in plain if reads[a.handle]]
-        if not plain:
-            return
-        updates = [u for group in self._update_groups for u in group]
-        handles = {h for unclear, _ in self._unclear for h in unclear}
-        in_order = [op for u in updates for op in (*u.reads, *u.later)]
-        in_order += [
-            a.op
-            for a in self.all
-            if not _draws(a.op)
-            and (a.handle in handles or (a.writes and _rewrites(a.op, a.handle)))
-        ]
-        known = handles | {self.handle_of(u) for u in updates}
-        while True:
-            seen = sum({self._own[op] for op in in_order})
-            fed = [a.handle for a in plain if a.handle not in known and self._data[a.op] & seen]
-            if not fed:
-                return
-            why = "it adds a value made of another variable that each row reads in order"
-            self._unclear += [(frozenset([handle]), why) for handle in dict.fromkeys(fed)]
-            known |= set(fed)
-            in_order += [op for handle in fed for op in reads[handle]]
+        updates = {u.assign: u for group in self._update_groups for u in group}
+        own = {op for u in updates.values() for op in u.seen}
+        for a in self.all:
+            if not _reads(a.op) or (a.op not in own and self.changed(a) is None):
+                continue
+            fed = [x for x in self.all if x.writes and self.depends(x.op, a)]
+            last = [x for x in fed if x.op.type == "AssignVariableOp" and x.op not in updates]
+            if last or a.op not in own:
+                why = "a row reads it, and the body updates it"
+                self._unclear.append((frozenset(x.handle for x in (a, *last)), why))
 
     def _update(self, a: Access) -> Update | None:
         """The read-modify-write that ends in an assignment, None if it is a plain one."""
@@ -324,10 +319,8 @@ class Accesses:
             if is_own or _draws_again(a, others):
                 raise Refused(f"{name}, inside of {a.op.type}")
             return None
-        if not used:
+        if not used and (a.op.type == "AssignVariableOp" or not others):
             return None
-        if a.op.type != "AssignVariableOp" and not any(x in same for x in used):
-            return None  # a sum of what is made of an older value, the same in all iterations
         if any(x not in same for x in used):
             raise Refused(f"{name} before another update (or from inside a function)")
         if any(x.writes for x in others):
@@ -537,6 +530,18 @@ def _reads(op: tf.Operation) -> bool:
     return op.type in READS or any(_reads(o) for g in inner for o in g.get_operations())
 
 
+def _unread(graph: Any) -> set[tf.Operation]:
+    """The reads of which nobody uses the value, as ``v[i]`` in ``v[i].assign(x)``."""
+    todo = [t.op for t in graph.outputs]
+    todo += [op for op in _tf.must_run(graph) if op.type not in READS]
+    used = set(todo)
+    for op in todo:  # grows
+        more = {t.op for t in op.inputs} - used
+        used |= more
+        todo += more
+    return {op for op in graph.get_operations() if op.type in READS and op not in used}
+
+
 def _coupled(updates: list[Update], feeds: Callable[..., Any]) -> list[tuple[Update, ...]]:
     """The updates in groups: two are in one when each depends on the other."""
     reach = {id(u): {id(v) for v in updates if feeds(u, v)} for u in updates}
@@ -597,6 +602,8 @@ def _topological(operations: Iterable[tf.Operation]) -> list[tf.Operation]:
 _SET = "assigns"
 _KINDS = {
     "AssignVariableOp": _SET,
+    "LookupTableInsertV2": _SET,
+    "LookupTableRemoveV2": "removes",
     "ResourceScatterNdUpdate": _SET,
     "ResourceScatterUpdate": _SET,
     "ResourceStridedSliceAssign": _SET,
@@ -631,15 +638,15 @@ def updates_in_order(handle: object, writers: Iterable[tf.Operation]) -> str:
         return ""  # no variable, or an op with rules of its own
     if len({*kinds}) > 1:
         types = sorted({op.type for op, _ in leaves})
-        return f"the body changes the variable in several ways ({', '.join(types)})"
+        return f"the body changes it in several ways ({', '.join(types)})"
     sets = [(op, calls) for op, calls in leaves if _KINDS[op.type] == _SET]
     if len(sets) > 1 and not all(_always_there(op, calls) for op, calls in sets):
         return (
-            "the body assigns to the variable several times, some in branches or loops, or to "
-            "elements that may differ between iterations"
+            "the body assigns to it several times, some in branches or loops, or to elements that "
+            "may differ between iterations"
         )
     if any(not all(_stays(t, calls) for t in op.inputs[1:]) for op, calls in sets):
-        return "a loop in the body assigns to the variable what changes from trip to trip"
+        return "a loop in the body assigns to it what changes from trip to trip"
     return ""
 
 

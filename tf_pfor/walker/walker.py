@@ -61,6 +61,7 @@ class Walker:
         self._inner: dict[tf.Operation, list[tf.Operation]] = {}  # op -> those inside its loop
         self._asked: tuple[tf.Tensor, ...] = ()
         self._roots: tuple[tf.Operation, ...] = ()
+        self.first: Walker = self  # the walker that this one continues
         self.parent: Walker | None = None  # the walker of the body that this function is in
         self.is_region = False  # whether it has a loop of its own: of a branch or a while loop
         self.entered_by: tf.Operation | None = None  # what calls the function that it converts
@@ -192,6 +193,7 @@ class Walker:
             child.emit = Emitter(graph)
             child.loop = self.loop.seen_from(child.emit)
         child.parent = self.parent and self.parent.later(child.recorder)
+        child.first = self.first
         child.is_region, child.entered_by = self.is_region, self.entered_by
         child.graph = self.graph
         home = self.emit.graph

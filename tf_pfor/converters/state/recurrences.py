@@ -82,17 +82,12 @@ def of(call: Call) -> Scanned | None:
     if not updates:
         return None
     _check_aliases(call, known)
-    for update in updates:
-        for read in update.reads:
-            value = call.value_of(read.outputs[0])
-            if value is not None:
-                return call.emit.memo["scan", value.cell]
-    if call.op.type not in READS:
-        raise Refused("the value that it assigns does not need the variable's own")
-    found = _scan(call, known, updates)
-    for row in found.rows:
-        call.emit.memo["scan", row.cell] = found
-    return found
+    at = ("scan", updates[0].assign, call.walker.first)
+    if at not in call.memo:
+        if call.op.type not in READS and updates[0].reads:
+            raise Refused("the value that it assigns does not need the variable's own")
+        call.memo[at] = _scan(call, known, updates)
+    return call.memo[at]
 
 
 def assigned_before(call: Call) -> Value | None:
@@ -134,18 +129,19 @@ def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
     region, states, outside = _region(call, known, updates)
     starts: list[tf.Tensor] = []
     for update in updates:
-        handle = call.value_of(update.reads[0].inputs[0])
+        read = update.seen[0]
+        handle = call.value_of(read.inputs[0])
         assert handle is not None
         attrs = {"dtype": call.emit.type_attr(update.value.dtype)}
-        attrs |= randomness.marks(update.reads[0], call.walker)
+        attrs |= randomness.marks(read, call.walker)
         starts.append(call.emit.create("ReadVariableOp", [handle.tensor], attrs).outputs[0])
-        starts[-1].set_shape(update.reads[0].outputs[0].shape)
+        starts[-1].set_shape(read.outputs[0].shape)
     if any(map(is_ragged, outside)):
         given = [*(Value.unstacked(starts[k]) for k in states), *outside]
         region, given = cut(region, given, call.walker)
         outside = given[len(states) :]
     with call.emit.as_default():
-        made = _affine(call, region, states, starts, outside) if _is_plain(updates) else None
+        made = _closed(call, updates, region, states, starts, outside)
         call.note("one update after the other" + (", in closed form" if made else ", in a loop"))
         if made:
             row = Value.stacked(_like_read(made[0], starts[0]))
@@ -200,10 +196,6 @@ def _like_read(rows: tf.Tensor, start: tf.Tensor, is_stacked: bool = True) -> tf
 # ---------------------------------------------------------------------------
 
 
-def _is_plain(updates: tuple[Update, ...]) -> bool:
-    return len(updates) == 1 and updates[0].assign.type == "AssignVariableOp"
-
-
 def _after(update: Update, now: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
     """The variable after an update."""
     if update.assign.type == "AssignVariableOp":
@@ -237,7 +229,7 @@ def _loop(
     n = call.loop.length
     tensors = [v.tensor for v in outside]
     count = len(starts)
-    reads = [u.reads[0].outputs[0] for u in updates]
+    reads = [u.seen[0].outputs[0] for u in updates]
     growing = [
         k for k, u in enumerate(updates) if _changes_shape(u, k, region, states, starts, outside)
     ]
@@ -329,6 +321,37 @@ _SOME_SIZES = (6, 1)  # in place of one that is unknown
 # ---------------------------------------------------------------------------
 # Closed form: v * a + b_i
 # ---------------------------------------------------------------------------
+
+
+def _closed(
+    call: Call,
+    updates: tuple[Update, ...],
+    region: Region,
+    states: list[int],
+    starts: list[tf.Tensor],
+    outside: list[Value],
+) -> tuple[tf.Tensor, tf.Tensor] | None:
+    """What the rows read, [n, ...], and the last value; None if only a loop over the rows tells."""
+    if len(updates) > 1:
+        return None
+    kind, n = updates[0].assign.type, call.loop.length
+    if kind == "AssignVariableOp":
+        return _affine(call, region, states, starts, outside)
+    (start,), shape = starts, dims(starts[0])
+    if region.ops or len(outside) != 1 or not is_static(shape):
+        return None
+    value = outside[0]
+    if value.inner_shape != shape or is_ragged(value):
+        return None
+    added = value.tensor if value.is_stacked else value.tensor[None]
+    added = tf.broadcast_to(added, [n, *shape])
+    every = tf.concat([start[None], added if kind == "AssignAddVariableOp" else 0 - added], 0)
+    if start.dtype.is_integer:  # XLA has no sums of the others, which wrap around alike
+        every = tf.cast(tf.cumsum(tf.cast(every, tf.int64)), start.dtype)
+    else:
+        every = tf.cumsum(every)
+    return every[:-1], every[-1]
+
 
 Linear = tuple[Any, tf.Tensor | None]
 """factor of the variable (a numpy scalar, None for zero), and what is added (None for zero)."""
