@@ -182,7 +182,7 @@ def plain_maps(strategy):
     refused(lambda: strategy.run(add, (tf.ones([3]),)), "waits for the other replicas")
 
 
-def refused_updates(strategy):
+def sums_that_rows_read_and_refused_updates(strategy):
     x = tf.ones([4])
     v = made(lambda: tf.Variable(0.0, name="sum_of_rows"), strategy)
 
@@ -195,8 +195,10 @@ def refused_updates(strategy):
         v.assign_add(1.0)
         return before + r
 
-    for body in (share, count, tf.function(share)):
-        refused(lambda body=body: vmap(body, strategy=strategy)(x), "'sum_of_rows")
+    for body, start in ((share, 0.0), (tf.function(share), 4.0), (count, 8.0)):
+        found = vmap(body, strategy=strategy)(x)
+        so_far = start + np.arange(1.0, 5.0)
+        np.testing.assert_allclose(found, so_far if body is count else 1 / so_far, rtol=1e-6)
     own = made(
         lambda: tf.Variable(
             0.0,
@@ -212,7 +214,7 @@ def refused_updates(strategy):
         return psum(r)
 
     refused(lambda: vmap(both, strategy=strategy)(x), "calls a collective")
-    assert value(v) == 0.0
+    assert value(v) == 12.0
 
 
 def shapes(strategy):
@@ -244,7 +246,7 @@ def options(strategy):
 CHECKS = [
     gradients, gradients_that_leave_the_map, gradients_of_a_model, updates,
     updates_in_the_order_of_rows, batch_normalization, draws, functions_of_the_user,
-    plain_maps, refused_updates, shapes, options,
+    plain_maps, sums_that_rows_read_and_refused_updates, shapes, options,
 ]  # fmt: skip
 
 

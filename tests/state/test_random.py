@@ -188,10 +188,13 @@ def test_a_draw_whose_size_depends_on_a_draw_is_refused():
     refuse(body, tf.zeros([3]), fallback="loop", match="drawn before")
 
 
-def test_state_used_in_two_ways_is_refused():
-    g = tf.random.Generator.from_seed(5)
-    body = lambda x: x + g.normal([]) + tf.cast(g.state[0], tf.float32)
-    refuse(body, tf.zeros([3]), fallback="loop", match="state of the generator")
+def test_state_that_is_drawn_from_and_read():
+    g, h = tf.random.Generator.from_seed(5), tf.random.Generator.from_seed(5)
+    body = lambda x, g: x + g.normal([]) + tf.cast(g.state[0], tf.float32)
+    rows = tf.zeros([3])
+    with pytest.warns(tf_pfor.FallbackWarning, match="a row reads it"):
+        found = tf_pfor.vectorized_map(lambda x: body(x, g), rows)
+    np.testing.assert_array_equal(found, [body(x, h) for x in rows])
 
 
 # -- Stateful randomness ---------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Reads of a variable that the iteration has just updated from the variable's value."""
+"""Reads of a variable before and after the row updates it, and what they go into."""
 
 import pytest
 import tensorflow as tf
@@ -80,10 +80,102 @@ def updated_in_a_function(weight, a):
     return weight + a
 
 
-VECTORIZED = (running_mean, largest, average_and_what_follows)
+@starts(0.0, 0.0)
+def weighted_by_the_count(total, count, a):
+    total.assign_add(a * count)
+    count.assign_add(1.0)
+    return a
+
+
+@starts([0.0, 0.0, 0.0, 0.0], 0)
+def scattered_at_the_count(table, count, a):
+    table.scatter_nd_add([[count]], [a])
+    count.assign_add(1)
+    return a
+
+
+@starts(0.0, 0)
+def the_first_two(total, count, a):
+    if count < 2:
+        total.assign_add(a)
+    count.assign_add(1)
+    return a
+
+
+@starts(0)
+def every_other_row(count, a):
+    count.assign_sub(1)
+    return tf.where(count % 2 == 0, a, -a)
+
+
+@starts(0)
+def drawn_by_the_count(count, a):
+    count.assign_add(1)
+    return a + tf.random.stateless_uniform([], tf.stack([count, 7]))
+
+
+@starts(0.0, 0.0)
+def sum_of_sums(total, of_totals, a):
+    total.assign_add(a)
+    of_totals.assign_add(total)
+    return of_totals / total
+
+
+@starts(1.0, 0.0, 0.0)
+def loss_times_the_step(weight, step, total, a):
+    with tf.GradientTape() as tape:
+        loss = (weight * a - 1.0) ** 2
+    weight.assign_sub(0.01 * tape.gradient(loss, weight))
+    step.assign_add(1.0)
+    total.assign_add(loss * step)
+    return loss
+
+
+@starts(0.0, 1.0)
+def each_adds_the_other(first, second, a):
+    first.assign_add(second)
+    second.assign_add(first)
+    return a
+
+
+@starts(0.0, 0.0)
+def the_last_sum(total, last, a):
+    total.assign_add(a)
+    last.assign(total)
+    return a
+
+
+@starts(1.0)
+def a_flag(flag, a):
+    seen = flag.read_value()
+    flag.assign(5.0)
+    return seen * a
+
+
+@starts(0.0)
+def two_sums(total, a):
+    total.assign_add(a)
+    middle = total * 1.0
+    total.assign_add(1.0)
+    return middle
+
+
+@starts(0.0, 1.0)
+def by_a_branch(total, count, a):
+    if a > 1.5:
+        total.assign_add(count * a)
+    count.assign_add(1.0)
+    return a
+
+
+VECTORIZED = (
+    average_and_what_follows, drawn_by_the_count, every_other_row, largest, loss_times_the_step,
+    running_mean, running_mean_by_add, running_mean_by_result, scattered_at_the_count, sum_of_sums,
+    the_first_two, weighted_by_the_count, welford,
+)  # fmt: skip
 IN_ORDER = (
-    running_mean_by_add, running_mean_by_result, welford, each_of_the_other, gathered,
-    decayed_and_moved, updated_in_a_function,
+    a_flag, by_a_branch, decayed_and_moved, each_adds_the_other, each_of_the_other, gathered,
+    the_last_sum, two_sums, updated_in_a_function,
 )  # fmt: skip
 
 

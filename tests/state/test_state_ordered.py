@@ -184,16 +184,6 @@ def test_the_loop_gives_a_meaning(name):
     _as_the_loop(starts(1.0)(BODIES[name]))
 
 
-@case(_as_the_loop)
-@in_order
-@starts(1.0, 0.0)
-def test_a_counter_that_another_update_depends_on(v, steps, x):
-    """v at iteration i depends on steps + i."""
-    v.assign(v + x / (steps + 1.0))
-    steps.assign_add(1.0)
-    return x
-
-
 @case(_as_the_loop, rows=tf.constant([0, 2, 2, 1]))
 @in_order
 @starts(tf.reshape(tf.range(6.0), [3, 2]))
