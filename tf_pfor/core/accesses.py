@@ -252,7 +252,7 @@ class Accesses:
                 self._unclear.append((frozenset(self.handle_of(u) for u in group), str(why)))
                 found = why
             for update in group:
-                for op in (update.assign, *update.reads, *update.later):
+                for op in (update.assign, *update.seen):
                     groups[op] = found
         self._find_moved()
         self._find_drawn()
@@ -334,8 +334,7 @@ class Accesses:
 
     def _feeds(self, update: Update, other: Update) -> bool:
         """Whether the value of ``update`` depends on a read that belongs to ``other``."""
-        reads = (*other.reads, *other.later)
-        return any(self._data[update.assign] & self._own[o] for o in reads)
+        return any(self._data[update.assign] & self._own[o] for o in other.seen)
 
     def _check(self, update: Update) -> None:
         """Other variables that the value depends on must not change from iteration to iteration
@@ -354,10 +353,10 @@ class Accesses:
     def changed(self, read: Access) -> Access | None:
         """A write that leaves unclear which iteration's value an access reads, if there is one.
 
-        In lock-step a read sees the sum of the updates of all iterations; in a loop it sees the sum
-        so far. One value that is assigned in all iterations is clear.
+        One read at once would see the updates of all iterations; in a loop it sees those so far. One
+        value that is assigned in all iterations is clear.
         """
-        reads_of = {u.assign: (*u.reads, *u.later) for g in self._update_groups for u in g}
+        reads_of = {u.assign: u.seen for g in self._update_groups for u in g}
         for w in self.of(read.handle):
             if not w.writes or w.op is read.op or read.op in reads_of.get(w.op, ()):
                 continue
@@ -485,7 +484,7 @@ def _kind(op: tf.Operation, position: int) -> bool | None:
 def _draws_again(a: Access, others: list[Access]) -> bool:
     """Whether a function draws from a generator that the body, or a trip of it, draws from again.
 
-    The loop draws all of an iteration before the next one; lock-step would not.
+    The loop draws all of an iteration before the next one; one draw for all rows would not.
     """
     if not a.op.type.endswith(("If", "Case", "While", "PartitionedCall")) or not _draws(a.op):
         return False
@@ -594,10 +593,9 @@ def _topological(operations: Iterable[tf.Operation]) -> list[tf.Operation]:
 # Updates in the order of the loop
 # ---------------------------------------------------------------------------
 
-# Lock-step makes each update for all iterations before the next update. The sum of all updates does
-# not show it, nor does one value that all iterations assign. Two kinds of updates of one variable
-# (a reset and a sum) show it. So do values that are assigned in several branches, or from trip to
-# trip.
+# Each update is made for all iterations before the next update. The sum of all updates does not
+# show it, nor does one value that all iterations assign. Two kinds of updates of one variable (a
+# reset and a sum) show it. So do values that are assigned in several branches, or from trip to trip.
 
 _SET = "assigns"
 _KINDS = {
