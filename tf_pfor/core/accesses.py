@@ -353,8 +353,8 @@ class Accesses:
     def changed(self, read: Access) -> Access | None:
         """A write that leaves unclear which iteration's value an access reads, if there is one.
 
-        One read at once would see the updates of all iterations; in a loop it sees those so far. One
-        value that is assigned in all iterations is clear.
+        One read for all would see the updates of all iterations; in a loop it sees the updates so
+        far. One value that is assigned in all iterations is clear.
         """
         reads_of = {u.assign: u.seen for g in self._update_groups for u in g}
         for w in self.of(read.handle):
@@ -595,7 +595,8 @@ def _topological(operations: Iterable[tf.Operation]) -> list[tf.Operation]:
 
 # Each update is made for all iterations before the next update. The sum of all updates does not
 # show it, nor does one value that all iterations assign. Two kinds of updates of one variable (a
-# reset and a sum) show it. So do values that are assigned in several branches, or from trip to trip.
+# reset and a sum) show it. So do values that are assigned in several branches, or from trip to
+# trip.
 
 _SET = "assigns"
 _KINDS = {

@@ -1,8 +1,9 @@
 """Updates whose meaning needs the order of the loop, as of optimizers with momentum.
 
 A variable's updates may need the new values of other variables from iteration to iteration, or
-stand inside a function. Then only the loop says which iteration's value is meant. So all accesses to these variables, with all ops on paths from one to another, run in one
-sequential loop. Everything before and after stays vectorized.
+stand inside a function. Then only the loop says which iteration's value is meant. So all accesses
+to these variables, with all ops on paths from one to another, run in one sequential loop.
+Everything before and after stays vectorized.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Converters of ops with state or effects: variables, generators, prints.
 
 The room has reads and sums of variables (docs/state.md), random draws, lookup tables, and updates
-in the order of the loop. It may import `converters/math`, `fallback` and below; only control flow may
-import it. `core/accesses.py` tells which op of a graph reads and writes which variable.
+in the order of the loop. It may import `converters/math`, `fallback` and below; only control flow
+may import it. `core/accesses.py` tells which op of a graph reads and writes which variable.
 """
 
 from tf_pfor.converters.state import candidates as candidates

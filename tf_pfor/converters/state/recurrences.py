@@ -331,7 +331,7 @@ def _closed(
     starts: list[tf.Tensor],
     outside: list[Value],
 ) -> tuple[tf.Tensor, tf.Tensor] | None:
-    """What the rows read, [n, ...], and the last value; None if only a loop over the rows tells."""
+    """The values that the rows read, [n, ...], and the last one; None without a closed form."""
     if len(updates) > 1:
         return None
     kind, n = updates[0].assign.type, call.loop.length
