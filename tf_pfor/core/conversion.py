@@ -85,7 +85,6 @@ class Conversion(Protocol):
       has_caller: whether it converts a function, whose call could be looped instead.
       is_region: whether it has a loop of its own: of a branch or a while loop.
       is_root: whether it converts the body of a map in the body of another one.
-      first: the walker that this one continues, for gradients asked for later; or itself.
       early: the values of cuts in functions that ops of the graph call, made before a loop.
       inner_map: the map in a map that the op at hand is part of, where one over pairs may be tried.
     """
@@ -101,7 +100,6 @@ class Conversion(Protocol):
     has_caller: bool
     is_region: bool
     is_root: bool
-    first: Conversion
     early: dict[Cut, Value]
     inner_map: Any
 
@@ -113,6 +111,11 @@ class Conversion(Protocol):
     @property
     def parent(self) -> Conversion | None:
         """The conversion of the graph that calls this function; None for a body."""
+        ...
+
+    @property
+    def first(self) -> Conversion:
+        """The conversion that this one continues for gradients asked for later; or itself."""
         ...
 
     # What was converted ---------------------------------------------------

@@ -337,7 +337,7 @@ def _closed(
     kind, n = updates[0].assign.type, call.loop.length
     if kind == "AssignVariableOp":
         return _affine(call, region, states, starts, outside)
-    (start,), shape = starts, dims(starts[0])
+    start, shape = starts[0], dims(starts[0])
     if region.ops or len(outside) != 1 or not is_static(shape):
         return None
     value = outside[0]
