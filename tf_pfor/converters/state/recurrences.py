@@ -332,7 +332,7 @@ def _closed(
     outside: list[Value],
 ) -> tuple[tf.Tensor, tf.Tensor] | None:
     """The values that the rows read, [n, ...], and the last one; None without a closed form."""
-    if len(updates) > 1:
+    if len(updates) != 1:
         return None
     kind, n = updates[0].assign.type, call.loop.length
     if kind == "AssignVariableOp":
