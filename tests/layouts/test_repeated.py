@@ -152,18 +152,6 @@ test_table_of_slopes = table_of(
 )  # fmt: skip
 
 
-def test_a_variable_that_the_loop_writes():
-    """The value that a trip reads of it differs between trips."""
-    count = tf.Variable(tf.ones([3], tf.float64))
-
-    def cell(s):
-        count.assign_add(tf.ones([3], tf.float64))
-        return s * count
-
-    one = gradient(lambda k, x: looped(cell, k, x), [])
-    assert not any(NOTE in note for note in notes(one, LENGTHS, X, while_strategy="compact"))
-
-
 # -- lists that users make -------------------------------------------------------------------------
 
 

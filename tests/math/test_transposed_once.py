@@ -94,10 +94,9 @@ def test_a_variable_that_changes_between_steps():
 
     @tf.function
     def f(xs):
-        v.assign(start)
-
         def one(x):
             s = x[None]
+            v.assign(start)
             for t in range(T):
                 s = tf.matmul(s, v, transpose_b=True)
                 if t == 1:

@@ -529,9 +529,9 @@ def _reads(op: tf.Operation) -> bool:
     return op.type in READS or any(_reads(o) for g in inner for o in g.get_operations())
 
 
-def _unread(graph: Any) -> set[tf.Operation]:
+def _unread(graph: tf.Graph) -> set[tf.Operation]:
     """The reads of which nobody uses the value, as ``v[i]`` in ``v[i].assign(x)``."""
-    todo = [t.op for t in graph.outputs]
+    todo = [t.op for t in getattr(graph, "outputs", ())]
     todo += [op for op in _tf.must_run(graph) if op.type not in READS]
     used = set(todo)
     for op in todo:  # grows
