@@ -45,6 +45,7 @@ ALONE = (
     "tests/parsing/test_sequences.py::test_table_of_sequences[values-eager, few rows-splits]",
     "tests/ragged/test_control_flow.py"
     "::test_table_of_loop_variables[compiled values-compiled-total in a loop]",
+    "tests/ragged/test_forms.py::test_table_of_finite_rows[around-around-penalty]",
     "tests/ragged/test_forms.py::test_table_of_finite_rows[around-around-xlogy]",
 )
 TABLE = "::test_table_of_"

@@ -81,6 +81,15 @@ def attended(x, y):
     return tf.nn.softmax(tf.matmul(x, x, transpose_b=True)) @ x
 
 
+def penalty(x, y):
+    """A gradient by a tanh whose rows are put together: TensorFlow's next gradient of it fails."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        both = tf.concat([x * tf.reduce_sum(x), y], 0)
+        value = tf.reduce_sum(tf.tanh(tf.concat([both, both], 0)))
+    return tape.gradient(value, x)
+
+
 # Each element of a row meets the padding of another row: x / 0 has an infinite gradient.
 test_table_of_finite_rows = table_of(
     {
@@ -88,6 +97,7 @@ test_table_of_finite_rows = table_of(
         "xdivy": cut(lambda x, y: tf.math.xdivy(x[:, :1], tf.exp(y[:, 0]))),
         "xlogy": cut(lambda x, y: tf.math.xlogy(x[:, :1], tf.exp(y[:, 0]))),
         "attended": cut(attended),
+        "penalty": cut(penalty),
     },
     *dense(X, Y), ways=["eager", "around", "twice around"], only={"twice around": ["attended"]},
     **EXACT,

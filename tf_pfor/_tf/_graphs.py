@@ -39,7 +39,7 @@ def add_op(
     Raises:
       ValueError: if TensorFlow's shape function refuses the inputs.
     """
-    inputs = _in_safe_order(op_type, inputs)
+    inputs = _safe_inputs(graph, op_type, inputs)
     if not (_creates_plainly(type(graph)) and _is_plain(graph)):
         return graph._create_op_internal(op_type, list(inputs), name=name, attrs=attrs)
     inputs = [capture(graph, t) for t in inputs]
@@ -191,7 +191,7 @@ def _create(
     compute_device: bool = True,
 ) -> tf.Operation:
     """``FuncGraph._create_op_internal``, cheaply where the situation is plain."""
-    attrs, inputs = attrs or {}, _in_safe_order(op_type, inputs)
+    attrs, inputs = attrs or {}, _safe_inputs(graph, op_type, inputs)
     if not (compute_device and _is_plain(graph)) or any(t._is_ref_dtype for t in input_types or ()):
         return FuncGraph._create_op_internal(
             graph, op_type, inputs, dtypes, input_types, name, attrs, op_def, compute_device
@@ -332,15 +332,37 @@ def _is_plain(graph: tf.Graph) -> bool:
     )
 
 
-def _in_safe_order(op_type: str, inputs: Any) -> Any:
-    """The inputs of an op, in an order for which its shape function does not throw.
+def _safe_inputs(graph: tf.Graph, op_type: str, inputs: Any) -> Any:
+    """The inputs of an op, in a form with which TensorFlow does not fail."""
+    if op_type == "AddN":
+        return _in_safe_order(inputs)
+    return _of_dense_gradient(graph, inputs) if op_type == "GatherV2" else inputs
+
+
+def _of_dense_gradient(graph: tf.Graph, inputs: Any) -> Any:
+    """The inputs of a gather; a reshape stands between it and the TanhGrad that it gathers from.
+
+    The gradient of a gather is an IndexedSlices. TensorFlow's gradient of TanhGrad multiplies that
+    by a Python number, which is a TypeError. The gradient of a reshape is dense.
+    """
+    made = inputs[0]
+    while getattr(made, "op", None) is not None and made.op.type == "Identity":
+        made = made.op.inputs[0]
+    if getattr(made, "op", None) is None or made.op.type != "TanhGrad":
+        return inputs
+    with graph.as_default():
+        return [tf.reshape(inputs[0], tf.shape(inputs[0])), *inputs[1:]]
+
+
+def _in_safe_order(inputs: Any) -> Any:
+    """The inputs of an AddN, in an order for which its shape function does not throw.
 
     The shape function of AddN throws in C++ if several lists are known to hold something, and
     nothing is known of the last. A lock is kept then, and the process never ends. So the list that
     is best known comes last. The first list stays first: under XLA it says where the sum ends
     (``padded``).
     """
-    if op_type != "AddN" or inputs[0].dtype != tf.variant:
+    if inputs[0].dtype != tf.variant:
         return inputs
     return [inputs[0], *sorted(inputs[1:], key=_how_known)]
 
