@@ -506,6 +506,7 @@ def not_in_body() -> Generator[None]:
 BRANCHES = ("Case", "If", "StatelessCase", "StatelessIf")
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 LOOPS = ("StatelessWhile", "While")
+PYTHON_OPS = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
 CONTAINERS = (*BRANCHES, *CALLS, *LOOPS)  # ops that run functions of the graph
 TRIAL = "pfor_trial"  # the name of graphs that are thrown away, made to see layouts
 

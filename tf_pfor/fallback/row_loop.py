@@ -174,10 +174,12 @@ _OF_PYTHON = (
 )
 
 
-def _check_sizes(region: Region, walker: Conversion) -> None:
-    """Refuses what XLA would get wrong: placing what has another size in each iteration."""
+def _check_compiled(region: Region, walker: Conversion) -> None:
+    """Refuses what XLA would get wrong: Python, and placing what has another size in each row."""
     for op in region.ops if _tf.in_xla_context(walker.emit.graph) else ():
         where = f"{op.type} '{op.name}' ({_tf.user_line(op) or 'line unknown'})"
+        if op.type in _tf.PYTHON_OPS:
+            raise CannotVectorize(f"it calls Python, and under jit_compile XLA cannot: {where}")
         if op.type in ("MirrorPad", "Pad", "PadV2"):
             amounts = op.inputs[1]
             if _tf.static_value(amounts) is None and walker.bounds.constant(amounts) is None:
@@ -280,7 +282,7 @@ class RowLoop:
         in_order: bool = False,
     ):
         check_looped(region.ops, walker)
-        _check_sizes(region, walker)
+        _check_compiled(region, walker)
         self.region = region
         self.in_order = in_order
         self.stacked = stacked

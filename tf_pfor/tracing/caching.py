@@ -28,7 +28,6 @@ from tf_pfor.tracing.row_numbers import Rows, Shape
 
 MAX_TRACES: Final = 256
 _MAX_REASONS: Final = 64
-_PYTHON_OPS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -382,7 +381,7 @@ def _bad_op(graph: tf.Graph) -> str:
     for function in graph.as_graph_def().library.function:
         nodes += function.node_def
     for node in nodes:
-        if node.op in _PYTHON_OPS:
+        if node.op in _tf.PYTHON_OPS:
             return f"it has a {node.op}, which calls Python"
         if _tf.draws_randomly(node.op) and (node.attr["seed"].i or node.attr["seed2"].i):
             return f"it has a {node.op} with a seed, whose numbers begin anew with each trace"

@@ -43,8 +43,10 @@ from tf_pfor.layouts.row_sizes import Size, dim, dims_of
 @ragged_rule("Roll")
 def roll(call: Call, input: Value, shift: Value, axis: Value) -> Any:
     """Along the axis that differs, each row by itself; along others as they are."""
-    if not isinstance(input, Ragged) or rank_of(shift) or not uses_packed(call):
+    if not isinstance(input, Ragged) or rank_of(shift):
         raise CannotVectorize("it rolls along several axes, or by numbers that differ in shape")
+    if not uses_packed(call):
+        raise CannotVectorize(f"rows of different shapes are rolled {call.where_padded}")
     (at,) = constant_axes(call, "axis", rank_of(input))
     moved = behind(call, input, [at])
     if moved is not None:

@@ -45,7 +45,7 @@ def row_range(call: Call, start: Value, limit: Value, delta: Value) -> Any:
         return _counted(call, limit)
     a, b, d = (tf.convert_to_tensor(call.stacked(v)) for v in (start, limit, delta))
     is_right = tf.not_equal(d, 0) & tf.where(d > 0, a <= b, a >= b)
-    text = "its limit must be behind its start. Starts, limits and steps are"
+    text = "its step must lead from its start to its limit. Starts, limits and steps are"
     a = after_check(call, is_right, text, [a, b, d], a)
     if start.dtype.is_integer:
         step = tf.abs(d)
