@@ -315,6 +315,13 @@ def test_strings_under_jit_compile(passed):
         tf.function(run, jit_compile=True)(X[:2, 0], tf.constant(["a b", "c"]))
 
 
+@pytest.mark.parametrize("call", [tf.py_function, tf.numpy_function])
+def test_python_under_jit_compile(call):
+    one = lambda x: call(lambda a: a * 2.0, [x], tf.float32)
+    with pytest.raises(tf_pfor.NotVectorizableError, match="it calls Python, and under jit_compile"):
+        tf.function(lambda: tf_pfor.vectorized_map(one, X), jit_compile=True)()
+
+
 def test_the_traceback_is_short():
     """Between the user's call and the error stand our frames only, few of them."""
     with pytest.raises(tf_pfor.ArgumentError) as caught:
