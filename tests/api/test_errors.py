@@ -318,7 +318,9 @@ def test_strings_under_jit_compile(passed):
 @pytest.mark.parametrize("call", [tf.py_function, tf.numpy_function])
 def test_python_under_jit_compile(call):
     one = lambda x: call(lambda a: a * 2.0, [x], tf.float32)
-    with pytest.raises(tf_pfor.NotVectorizableError, match="it calls Python, and under jit_compile"):
+    with pytest.raises(
+        tf_pfor.NotVectorizableError, match="it calls Python, and under jit_compile"
+    ):
         tf.function(lambda: tf_pfor.vectorized_map(one, X), jit_compile=True)()
 
 

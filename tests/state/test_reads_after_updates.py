@@ -6,7 +6,7 @@ import tensorflow as tf
 import tf_pfor
 from tests.cases import grid
 from tests.comparisons import gradient_of, strict_map
-from tests.state.maps import check_as_the_loop, made, starts
+from tests.state.maps import check_as_the_loop, starts
 
 X = [1.0, 2.0, 4.0, 8.0]
 
@@ -179,17 +179,30 @@ IN_ORDER = (
 )  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
-@grid(body=VECTORIZED + IN_ORDER, n=[4, 1, 0])
-def test_as_in_a_loop(body, n):
+def _table(bodies):
+    return pytest.mark.parametrize("body", bodies, ids=[body.__name__ for body in bodies])
+
+
+def _check(body, mapped, n=len(X)):
     rows = tf.constant(X[:n])
-    mapped = tf_pfor.vectorized_map
     check_as_the_loop(body, *body.starts, mapped=mapped, elems=rows, rtol=1e-6)
 
 
-@pytest.mark.parametrize("body", VECTORIZED)
-def test_no_loop(body):
-    strict_map(made(body)[0], tf.constant(X))
+@_table(VECTORIZED)
+def test_table_of_bodies_at_once(body):
+    _check(body, strict_map)
+
+
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+@_table(IN_ORDER)
+def test_table_of_bodies_in_order(body):
+    _check(body, tf_pfor.vectorized_map)
+
+
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+@grid(body=VECTORIZED + IN_ORDER, n=[1, 0])
+def test_few_rows(body, n):
+    _check(body, tf_pfor.vectorized_map, n)
 
 
 def test_gradient_of_what_is_read_afterwards():

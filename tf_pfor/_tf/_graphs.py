@@ -332,14 +332,14 @@ def _is_plain(graph: tf.Graph) -> bool:
     )
 
 
-def _safe_inputs(graph: tf.Graph, op_type: str, inputs: Any) -> Any:
+def _safe_inputs(graph: tf.Graph, op_type: str, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
     """The inputs of an op, in a form with which TensorFlow does not fail."""
     if op_type == "AddN":
         return _in_safe_order(inputs)
     return _of_dense_gradient(graph, inputs) if op_type == "GatherV2" else inputs
 
 
-def _of_dense_gradient(graph: tf.Graph, inputs: Any) -> Any:
+def _of_dense_gradient(graph: tf.Graph, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
     """The inputs of a gather; a reshape stands between it and the TanhGrad that it gathers from.
 
     The gradient of a gather is an IndexedSlices. TensorFlow's gradient of TanhGrad multiplies that
@@ -354,7 +354,7 @@ def _of_dense_gradient(graph: tf.Graph, inputs: Any) -> Any:
         return [tf.reshape(inputs[0], tf.shape(inputs[0])), *inputs[1:]]
 
 
-def _in_safe_order(inputs: Any) -> Any:
+def _in_safe_order(inputs: list[tf.Tensor]) -> list[tf.Tensor]:
     """The inputs of an AddN, in an order for which its shape function does not throw.
 
     The shape function of AddN throws in C++ if several lists are known to hold something, and
