@@ -13,6 +13,7 @@ from tf_pfor import _tf
 from tf_pfor.core.values import Cell, Rows
 from tf_pfor.layouts import cpu_kernels, quick
 from tf_pfor.layouts.quick import dim as dim
+from tf_pfor.layouts.size_rules import SizeRule
 
 
 class RowSizes:
@@ -26,7 +27,8 @@ class RowSizes:
       rows: the row number of each entry of the packed form, where it is known.
       splits: int32 [n + 1], the begins of rows in the packed form, and the end, where known.
       whole: for selected rows the sizes that they were selected from.
-      parts: for what is broadcast together the sizes of each, of which these follow (``joint``).
+      parts: the sizes that these follow from, by a rule or as what is broadcast together (``joint``).
+      rule: how they follow; None for what is broadcast together.
 
     ``shared`` keeps tensors that are made of the sizes, once for all readers (``packing``).
     """
@@ -34,7 +36,7 @@ class RowSizes:
     __slots__ = (
         "__weakref__",
         "_all",
-        "_joint",
+        "_followers",
         "_loop",
         "_made",
         "_rows",
@@ -45,6 +47,7 @@ class RowSizes:
         "is_number",
         "most",
         "parts",
+        "rule",
         "shared",
         "whole",
     )
@@ -60,6 +63,7 @@ class RowSizes:
         splits: tf.Tensor | None = None,
         whole: RowSizes | None = None,
         parts: Sequence[RowSizes] = (),
+        rule: SizeRule | None = None,
     ):
         self.cell = cell
         self.most = most
@@ -75,10 +79,11 @@ class RowSizes:
         self.shared: dict[Any, Any] = {}
         self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._loop: Rows | None = None  # whose rows were selected
-        self._joint: dict[frozenset[RowSizes], RowSizes] = {}
+        self._followers: dict[Any, RowSizes] = {}  # by rule and parts
         self.parts = tuple(parts)
+        self.rule = rule
         for part in self.parts:
-            part._joint[frozenset(self.parts)] = self
+            part._followers[_name(self.parts, rule)] = self
 
     @classmethod
     def of(cls, tensor: tf.Tensor, most: int | None = None, full: int | None = None) -> RowSizes:
@@ -92,18 +97,43 @@ class RowSizes:
         So no trip of a loop changes what follows from sizes that no trip changes. Whether they
         fit is for the reader to check. Where they do not, these are some numbers.
         """
-        parts = [*dict.fromkeys(part for s in sizes for part in s.parts or [s])]
+        parts = [*dict.fromkeys(part for s in sizes for part in s.joined or [s])]
         if len(parts) == 1:
             return parts[0]
-        found = parts[0]._joint.get(frozenset(parts))
+        bounds = [p.most for p in parts]
+        most = None if None in bounds else max(b for b in bounds if b is not None)
+        return cls.following(parts, None, most)
+
+    @classmethod
+    def following(
+        cls, parts: Sequence[RowSizes], rule: SizeRule | None, most: int | None = None
+    ) -> RowSizes:
+        """The sizes that follow from others by a rule: the same object for the same ones."""
+        found = parts[0]._followers.get(_name(parts, rule))
         if found is not None:
             return found
         wholes, loop = [p.whole for p in parts if p.whole is not None], parts[0]._loop
         if loop is not None and all(p._loop is loop for p in parts):
-            return cls.joint(wholes).select(loop)
-        bounds = [p.most for p in parts]
-        most = None if None in bounds else max(b for b in bounds if b is not None)
-        return cls(Cell(None, lambda: _broadcast([p.tensor for p in parts])), most, parts=parts)
+            return cls.following(wholes, rule, most).select(loop)
+        make = _broadcast if rule is None else rule.on
+
+        def made() -> tf.Tensor:
+            given = [p.tensor for p in parts]
+            return beside(max(given, key=_tf.depth_of), lambda: make(given))
+
+        return cls(Cell(None, made), most, parts=parts, rule=rule)
+
+    @property
+    def joined(self) -> tuple[RowSizes, ...]:
+        """The sizes of which each was broadcast with the others; none for other sizes."""
+        return () if self.rule else self.parts
+
+    def follows(self, made: RowSizes) -> RowSizes:
+        """These sizes in place of ``made``, if both follow from the same ones by the same rule."""
+        if self.rule is None:
+            return made
+        rule, read = SizeRule.of(made.tensor, [p.tensor for p in self.parts])
+        return self if rule == self.rule and read == [*range(len(self.parts))] else made
 
     @property
     def of_all_rows(self) -> RowSizes:
@@ -166,7 +196,8 @@ class RowSizes:
                 return emit("GatherV2", self.tensor, rows, emit.constant(0, tf.int32))
 
             parts = [p.select(loop) for p in self.parts]
-            made = RowSizes(Cell(None, make), self.most, self.full, whole=self, parts=parts)
+            cell = Cell(None, make)
+            made = RowSizes(cell, self.most, self.full, whole=self, parts=parts, rule=self.rule)
             made.is_number, made._loop = self.is_number, loop
             self._made[loop] = made
         return self._made[loop]
@@ -175,26 +206,27 @@ class RowSizes:
         """The same sizes for ops of another graph: the same object at each call."""
         if graph not in self._made:
             parts = [p.seen_from(graph, see) for p in self.parts]
-            made = parts[0]._joint.get(frozenset(parts)) if parts else None
+            made = parts[0]._followers.get(_name(parts, self.rule)) if parts else None
             if made is None:
                 cell = self.cell.seen_from(graph, see)
-                made = RowSizes(cell, self.most, self.full, is_number=self.is_number, parts=parts)
+                made = RowSizes(cell, self.most, self.full, parts=parts, rule=self.rule)
+                made.is_number = self.is_number
                 made._all = None if self._all is None else self._all.seen_from(graph, see)
             self._made[graph] = made
         return self._made[graph]
 
 
+def _name(parts: Sequence[RowSizes], rule: SizeRule | None) -> Any:
+    return (rule, *parts) if rule else frozenset(parts)
+
+
 def _broadcast(sizes: Sequence[tf.Tensor]) -> tf.Tensor:
     """int32 [n]: the sizes of rows; of rows of one element the sizes of others."""
-
-    def make() -> tf.Tensor:
-        found = sizes[0]
-        for other in sizes[1:]:
-            found = quick.where(quick.both("Equal", found, 1), other, found)
-        found.set_shape(sizes[0].shape)
-        return found
-
-    return beside(max(sizes, key=_tf.depth_of), make)
+    found = sizes[0]
+    for other in sizes[1:]:
+        found = quick.where(quick.both("Equal", found, 1), other, found)
+    found.set_shape(sizes[0].shape)
+    return found
 
 
 Size = int | tf.Tensor | RowSizes

@@ -52,6 +52,7 @@ from tf_pfor.layouts.ragged import (
     size_value,
 )
 from tf_pfor.layouts.repeated import RepeatedList
+from tf_pfor.layouts.size_rules import SizeRule
 
 SOME_SIZES = (6, 7)
 """In place of sizes that are unknown, but the same in all rows."""
@@ -59,8 +60,17 @@ SOME_SIZES = (6, 7)
 CHANGES_SIZE = "changes from trip to trip, and a gradient, or a TensorArray, keeps each"
 """The reason why rows do not make trips at once; the name of a tensor stands in front."""
 
-_Place = int | tuple[int, int] | frozenset[tuple[int, int]]
+_Place = Any
 """A size of an item, as in ``Trial.items``."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Followed:
+    """The sizes that follow from others: the places of these, the rule, and the upper bound."""
+
+    places: tuple[_Place, ...]
+    rule: SizeRule | None
+    most: int | None
 
 OWN = "own"
 """In place of the size of an axis that differs between rows."""
@@ -81,8 +91,7 @@ class Trial:
       kept: for ragged rows: for each ragged input, and each leading axis, whether both are known to
         have the same sizes.
       items: for a list of items whose shape differs between rows: the sizes of items. A size is an
-        int, or the size of an input as a pair (its number, the axis). What is broadcast together
-        has a set of such pairs.
+        int, the size of an input as a pair (its number, the axis), or what follows from such.
       numbers: as for ``Holds``.
       parts: for a list of optionals that hold such rows: their parts, with sizes like these.
     """
@@ -143,15 +152,22 @@ def _parts_of_items(value: Value, args: Sequence[Value], made: tf.Tensor) -> Par
 
 def _places(args: Sequence[Value], made: tf.Tensor) -> Callable[[Any], Any]:
     """A function that tells of which input, and of which axis, sizes of a list are."""
-    places = {id(s): (i, k) for i, a in enumerate(args) for k, s in enumerate(sizes_in(a))}
+    every = {id(s): (s, (i, k)) for i, a in enumerate(args) for k, s in enumerate(sizes_in(a))}
+    known = [s for s, _ in every.values() if isinstance(s, RowSizes)]
 
     def place(size: object) -> Any:
-        found: Any = size if isinstance(size, int) else places.get(id(size))
-        if found is None and isinstance(size, RowSizes) and size.parts:
-            return frozenset(map(place, size.parts))
-        if found is None:
-            raise CannotVectorize(f"the size of {_put_into(made)} {CHANGES_SIZE}")
-        return found
+        if isinstance(size, int):
+            return size
+        if id(size) in every:
+            return every[id(size)][1]
+        if isinstance(size, RowSizes):
+            parts, rule = size.parts, size.rule
+            if not parts:
+                rule, read = SizeRule.of(size.tensor, [s.tensor for s in known])
+                parts = [known[k] for k in read] if rule else ()
+            if parts:
+                return _Followed(tuple(map(place, parts)), rule, size.most)
+        raise CannotVectorize(f"the size of {_put_into(made)} {CHANGES_SIZE}")
 
     return place
 
@@ -183,8 +199,8 @@ def as_left(
     """
 
     def now(size: _Place) -> Any:
-        if isinstance(size, frozenset):
-            return None if None in map(now, size) else size
+        if isinstance(size, _Followed):
+            return None if None in map(now, size.places) else size
         if not isinstance(size, tuple):
             return size
         i, axis = size
@@ -193,8 +209,11 @@ def as_left(
     def before(size: _Place) -> Any:
         if isinstance(size, int):
             return size
-        if isinstance(size, frozenset):
-            return RowSizes.joint([*map(before, size)])
+        if isinstance(size, _Followed):
+            parts = [*map(before, size.places)]
+            if size.rule is None:
+                return RowSizes.joint(parts)
+            return RowSizes.following(parts, size.rule, size.most)
         known = now(size)
         if known is None:
             raise CannotVectorize(
@@ -347,7 +366,8 @@ def _stand_in_sizes(given: Sequence[Any], length: int | None, emit: Emitter) -> 
             continue
         if id(size) not in known:
             if isinstance(size, RowSizes) and size.parts:
-                made = RowSizes.joint(_stand_in_sizes(size.parts, length, emit))
+                parts = _stand_in_sizes(size.parts, length, emit)
+                made = RowSizes.following(parts, size.rule, size.most)
             elif isinstance(size, RowSizes):
                 own = emit.stand_in(tf.int32, [length])
                 made = RowSizes(Cell(own), size.most, size.full, is_number=size.is_number)
@@ -365,7 +385,8 @@ def _pattern(args: Sequence[Value]) -> Any:
 
     def name(size: Any) -> Any:
         if isinstance(size, RowSizes) and size.parts:
-            return frozenset(map(name, size.parts))
+            names = map(name, size.parts)
+            return (size.rule, *names) if size.rule else frozenset(names)
         if isinstance(size, int):
             return size
         return "own", numbers.setdefault(id(size), len(numbers))

@@ -44,6 +44,7 @@ def to_hold(call: Call, value: Value, sizes: Sequence[Size], numbers: str = "") 
     value = stack_list(call, value)
     holds = known_rows(value).holds
     if holds.items:
+        sizes = [_known(*pair) for pair in zip(holds.items, sizes)]
         if holds.numbers == numbers and same_sizes(holds.items, sizes):
             return value
         return _other_numbers(call, value)
@@ -55,6 +56,13 @@ def to_hold(call: Call, value: Value, sizes: Sequence[Size], numbers: str = "") 
     rows = rows_of(value) or ListRows(call.loop.length, is_even=True)
     held = rows.holding(items=tuple(sizes), numbers=numbers)
     return list_with_rows(value, held)
+
+
+def _known(known: Size, made: Size) -> Size:
+    """The known size in place of one that follows from the same sizes by the same rule."""
+    if known is made or not (isinstance(known, RowSizes) and isinstance(made, RowSizes)):
+        return made
+    return known.follows(made)
 
 
 def of_any_numbers(value: Value) -> Value:
