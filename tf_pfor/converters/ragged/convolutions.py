@@ -305,7 +305,7 @@ class _Windows:
             return size
         most = None if size.most is None else max(-(-(size.most - less) // stride), 0)
         memo = self._call.walker.memo.setdefault("numbers of windows", {})
-        key = (size, stride, less)
+        key = (self._call.emit.graph, size, stride, less)
         if key not in memo:  # rows of the same sizes have as many windows
             many = tf.maximum(-(-(size.tensor - less) // stride), np.int32(0))
             memo[key] = RowSizes.of(many, most)

@@ -97,7 +97,7 @@ def _product_of_sizes(call: Call, x: RowShape) -> Any:
     ints = math.prod(s for s in others if isinstance(s, int))
     if len(others) == 1 or all(isinstance(s, int) for s in others):
         return size_value(call.emit, others[0] if len(others) == 1 else ints, x.dtype)
-    key = ("product of sizes", *others)
+    key = ("product of sizes", call.emit.graph, *others)
     if key not in call.memo:
         with call.emit.graph.as_default():
             many: Any = math.prod(s.tensor if isinstance(s, RowSizes) else s for s in others)
