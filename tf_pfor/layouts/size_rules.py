@@ -35,9 +35,7 @@ class SizeRule:
     made: tuple[int, int]
 
     @classmethod
-    def of(
-        cls, made: tf.Tensor, sizes: Sequence[tf.Tensor]
-    ) -> tuple[SizeRule | None, list[int]]:
+    def of(cls, made: tf.Tensor, sizes: Sequence[tf.Tensor]) -> tuple[SizeRule | None, list[int]]:
         """The rule by which ``made`` follows from sizes, and the numbers of those that it reads.
 
         The rule is None if it reads anything else.
@@ -68,7 +66,9 @@ class SizeRule:
                 step = (op.type, found, tuple(a for a in attrs if a[0][0] != "_"))
                 number = steps.setdefault(step, len(steps))
                 places.update((key(t), (number, k)) for k, t in enumerate(op.outputs))
-        return (cls(tuple(steps), places[key(_origin(made, captured))]) if read and steps else None), read
+        return (
+            cls(tuple(steps), places[key(_origin(made, captured))]) if read and steps else None
+        ), read
 
     def on(self, sizes: Sequence[tf.Tensor]) -> tf.Tensor:
         """The sizes that follow from others, int32 [n]."""
@@ -86,7 +86,9 @@ def _origin(tensor: tf.Tensor, captured: dict[Any, dict[Any, tf.Tensor]]) -> tf.
     while tensor.op.type == "Placeholder":
         graph: Any = tensor.graph
         if graph not in captured:
-            pairs = [pair for pair in getattr(graph, "captures", ()) if tf.is_symbolic_tensor(pair[0])]
+            pairs = [
+                pair for pair in getattr(graph, "captures", ()) if tf.is_symbolic_tensor(pair[0])
+            ]
             captured[graph] = {key(inside): outside for outside, inside in pairs}
         if key(tensor) not in captured[graph]:
             break

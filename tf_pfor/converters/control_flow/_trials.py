@@ -72,6 +72,7 @@ class _Followed:
     rule: SizeRule | None
     most: int | None
 
+
 OWN = "own"
 """In place of the size of an axis that differs between rows."""
 
