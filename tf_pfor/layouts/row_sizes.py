@@ -27,8 +27,8 @@ class RowSizes:
       rows: the row number of each entry of the packed form, where it is known.
       splits: int32 [n + 1], the begins of rows in the packed form, and the end, where known.
       whole: for selected rows the sizes that they were selected from.
-      parts: the sizes that these follow from, by a rule or as what is broadcast together (``joint``).
-      rule: how they follow; None for what is broadcast together.
+      parts: the sizes that these follow from, by a rule or as sizes of what is broadcast together.
+      rule: the way in which they follow; None for what is broadcast together.
 
     ``shared`` keeps tensors that are made of the sizes, once for all readers (``packing``).
     """

@@ -1,7 +1,7 @@
 """Rules for sizes: the ops by which a graph makes sizes of other sizes, apart from the graph.
 
-A trip of a loop makes the sizes of ``x[1:]`` of those of x. The rule is the same in each trip. So
-a list of such rows holds rows of one size in all trips, which is known before the loop.
+A trip of a loop makes the sizes of ``x[1:]`` of the sizes of x. The rule is the same in each trip.
+So a list of such rows holds rows of one size in all trips, which is known before the loop.
 """
 
 from __future__ import annotations
