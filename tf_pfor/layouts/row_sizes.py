@@ -128,6 +128,13 @@ class RowSizes:
         """The sizes of which each was broadcast with the others; none for other sizes."""
         return () if self.rule else self.parts
 
+    def follows_from(self, known: Sequence[RowSizes]) -> tuple[Sequence[RowSizes], SizeRule | None]:
+        """The sizes, of some, that these follow from, and the rule; no sizes if they do not."""
+        if self.parts:
+            return self.parts, self.rule
+        rule, read = SizeRule.of(self.tensor, [s.tensor for s in known])
+        return [known[k] for k in read] if rule else (), rule
+
     def follows(self, made: RowSizes) -> RowSizes:
         """These sizes in place of ``made``, if both follow from the same ones by the same rule."""
         if self.rule is None:

@@ -84,7 +84,7 @@ class SizeRule:
 def _origin(tensor: tf.Tensor, captured: dict[Any, dict[Any, tf.Tensor]]) -> tf.Tensor:
     """The tensor outside of a function that captures it; other tensors stay as they are."""
     while tensor.op.type == "Placeholder":
-        graph: Any = tensor.graph
+        graph = tensor.graph
         if graph not in captured:
             pairs = [
                 pair for pair in getattr(graph, "captures", ()) if tf.is_symbolic_tensor(pair[0])

@@ -52,7 +52,6 @@ from tf_pfor.layouts.ragged import (
     size_value,
 )
 from tf_pfor.layouts.repeated import RepeatedList
-from tf_pfor.layouts.size_rules import SizeRule
 
 SOME_SIZES = (6, 7)
 """In place of sizes that are unknown, but the same in all rows."""
@@ -69,7 +68,7 @@ class _Followed:
     """The sizes that follow from others: the places of these, the rule, and the upper bound."""
 
     places: tuple[_Place, ...]
-    rule: SizeRule | None
+    rule: Any
     most: int | None
 
 
@@ -162,10 +161,7 @@ def _places(args: Sequence[Value], made: tf.Tensor) -> Callable[[Any], Any]:
         if id(size) in every:
             return every[id(size)][1]
         if isinstance(size, RowSizes):
-            parts, rule = size.parts, size.rule
-            if not parts:
-                rule, read = SizeRule.of(size.tensor, [s.tensor for s in known])
-                parts = [known[k] for k in read] if rule else ()
+            parts, rule = size.follows_from(known)
             if parts:
                 return _Followed(tuple(map(place, parts)), rule, size.most)
         raise CannotVectorize(f"the size of {_put_into(made)} {CHANGES_SIZE}")
