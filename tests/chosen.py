@@ -39,6 +39,10 @@ ALONE = (
     "tests/arrays/test_xla_ops.py::test_nothing_loops[XlaPad]",
     "tests/control_flow/test_doubled_in_branches.py::test_predicates_of_rows[1-twice]",
     "tests/fallback/test_gradients_by_captured.py::test_variable_assigned_before_the_gradient[eager]",
+    "tests/lists/test_sizes_made_in_trips.py"
+    "::test_table_of_gradients_in_the_body[inside-inside, two maps-chained]",
+    "tests/lists/test_sizes_made_in_trips.py"
+    "::test_table_of_gradients_in_the_body[inside-inside, compact-cut, own trips]",
     "tests/lists/test_scatter_beyond_the_end.py::test_a_place_right_behind_the_end",
     "tests/math/test_joint_products.py::test_blocks_of_different_widths",
     "tests/parsing/test_examples.py::test_table_of_examples[values-eager, few rows-pairs]",
