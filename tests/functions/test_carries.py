@@ -65,6 +65,16 @@ def test_nests_without_rows_and_without_results():
     assert (float(last), none.shape) == (3.0, [0])
 
 
+def test_nones_in_nests():
+    step = lambda c, x: ((c[0] + x[0], None), {"before": c[0], "none": None})
+    last, ys = tf_pfor.scan(step, (0.0, None), (tf.range(3.0), None))
+    assert (float(last[0]), last[1], ys["none"]) == (3.0, None, None)
+    assert ys["before"].numpy().tolist() == [0.0, 0.0, 1.0]
+    for wrong in ((1.0, 2.0), (None, None)):
+        with pytest.raises(tf_pfor.ArgumentError, match="another structure than init"):
+            tf_pfor.scan(lambda c, x, wrong=wrong: (wrong, None), (0.0, None), tf.range(3.0))
+
+
 def test_examples_take_each_step_together():
     def one(x, start):
         return scan(decay, start, x)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -36,7 +36,7 @@ def scan(
 
     Args:
       fn: takes the carry and a row of ``xs``, and returns (carry, y). Traced once, with AutoGraph.
-        The carry must keep its structure, dtypes and shapes. y is a nest of dense tensors, or None.
+        The carry must keep its structure, dtypes and shapes. y is a nest of dense tensors and None.
       init: the first carry, a nest of tensors.
       xs: a nest of dense tensors, which all have n rows along ``axis``; None with ``length``.
       length: the number of rows n; needed without ``xs``.
@@ -87,8 +87,8 @@ def _scan(
     kept: dict[str, Any] = {}
 
     def flat(*tensors: tf.Tensor) -> list[tf.Tensor]:
-        old = nests.to_user(nests.pack(carry, list(tensors[: len(carried)])))
-        row = None if xs is None else nests.to_user(nests.pack(rows, list(tensors[len(carried) :])))
+        old = _packed(carry, tensors[: len(carried)])
+        row = None if xs is None else _packed(rows, tensors[len(carried) :])
         result = autographed(fn)(old, row)
         if not isinstance(result, tuple) or len(result) != 2:
             raise ArgumentError(f"scan: fn must return (carry, y), found {nests.shown(result)}.")
@@ -117,8 +117,15 @@ def _scan(
     ys, last = in_turn(in_order, [tf.range(n), *given], signature, n, carried)
     ys = [tf.reverse(y, [0]) for y in ys] if reverse else ys
     ys = [_moved(_of_length(y, n), 0, axis % len(y.shape)) for y in ys]  # checked in ``flat``
-    stacked = None if kept["ys"] is None else nests.to_user(nests.pack(kept["ys"], ys))
-    return nests.to_user(nests.pack(carry, list(last))), stacked
+    stacked = None if kept["ys"] is None else _packed(kept["ys"], ys)
+    return _packed(carry, last), stacked
+
+
+def _packed(structure: Nest, tensors: Sequence[tf.Tensor]) -> Nest:
+    """A nest of these tensors, with None where the structure has it."""
+    rest = iter(tensors)
+    leaves = [None if x is None else next(rest) for x in nests.flatten(structure)]
+    return nests.to_user(nests.pack(structure, leaves))
 
 
 def _check_dense(structure: Nest, name: str) -> None:
@@ -137,13 +144,15 @@ def _check_dense(structure: Nest, name: str) -> None:
 
 
 def _tensors(structure: Nest, name: str) -> list[tf.Tensor]:
-    """The leaves of a nest as tensors of known rank.
+    """The leaves of a nest as tensors of known rank; a leaf may be None, and is left out.
 
     Raises:
       ArgumentError, ArgumentTypeError: if one is none.
     """
     found: list[tf.Tensor] = []
     for x, path in zip(nests.flatten(structure), nests.paths(structure, name)):
+        if x is None:
+            continue
         try:
             found.append(tf.convert_to_tensor(x))
         except (TypeError, ValueError) as why:
@@ -208,7 +217,10 @@ def _like(carry: Nest, carried: list[tf.Tensor], new: Nest) -> list[tf.Tensor]:
     """
     try:
         tf.nest.assert_same_structure(carry, new, expand_composites=True)
-        made = [tf.convert_to_tensor(x) for x in nests.flatten(new)]
+        pairs = [*zip(nests.flatten(carry), nests.flatten(new))]
+        made = [tf.convert_to_tensor(x) for old, x in pairs if old is not None]
+        if any(old is None and x is not None for old, x in pairs):
+            raise TypeError("a value in the place of a None")
     except (TypeError, ValueError) as why:
         raise ArgumentError(
             f"scan: the carry that fn returns has another structure than init. Found: {new!r}."
