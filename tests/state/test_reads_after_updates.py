@@ -168,12 +168,37 @@ def by_a_branch(total, count, a):
     return a
 
 
+@starts(0.0)
+def added_in_both_branches(v, a):
+    return tf.cond(
+        a > 1.5, lambda: (v.assign_add(1.0), a * v)[1], lambda: (v.assign_add(2.0), a + v)[1]
+    )
+
+
+@starts(0.0)
+def added_in_one_and_read_in_the_other(v, a):
+    return tf.cond(a > 1.5, lambda: (v.assign_add(1.0), a)[1], lambda: a + v)
+
+
+@starts(1.0)
+def updated_in_both_branches(v, a):
+    steps = [lambda: v.assign_sub(0.1 * v * a), lambda: v.assign_sub(0.2 * v)]
+    return tf.cond(a > 1.5, *[lambda step=step: (step(), a)[1] for step in steps])
+
+
+@starts(0.0)
+def added_and_read_in_one_branch(v, a):
+    return tf.cond(a > 1.5, lambda: (v.assign_add(1.0), a * v)[1], lambda: a)
+
+
 VECTORIZED = (
+    added_and_read_in_one_branch,
     average_and_what_follows, drawn_by_the_count, every_other_row, largest, loss_times_the_step,
     running_mean, running_mean_by_add, running_mean_by_result, scattered_at_the_count, sum_of_sums,
     the_first_two, weighted_by_the_count, welford,
 )  # fmt: skip
 IN_ORDER = (
+    added_in_both_branches, added_in_one_and_read_in_the_other, updated_in_both_branches,
     a_flag, by_a_branch, decayed_and_moved, each_adds_the_other, each_of_the_other, gathered,
     the_last_sum, two_sums, updated_in_a_function,
 )  # fmt: skip

@@ -316,6 +316,7 @@ class Accesses:
             is_own = any(x in same for x in used)
             if others or a.op.type.endswith("While"):
                 is_own = is_own or _rewrites(a.op, a.handle)
+            is_own = is_own or _mixes(a.op, a.handle)
             if is_own or _draws_again(a, others):
                 raise Refused(f"{name}, inside of {a.op.type}")
             return None
@@ -428,15 +429,6 @@ def accesses(graph: tf.Graph, memo: dict[Any, Any]) -> Accesses:
     return memo[key]
 
 
-def changes_what_it_reads(op: tf.Operation, memo: dict[Any, Any]) -> bool:
-    """Whether an op changes a variable and its inputs are made of that variable's own value."""
-    if not any(t.dtype == tf.resource for t in op.inputs):
-        return False
-    known = accesses(op.graph, memo)
-    written = {a.handle for a in known.all if a.op is op and a.writes}
-    return any(a.op is not op and a.handle in written and known.depends(op, a) for a in known.all)
-
-
 def handle_key(tensor: tf.Tensor) -> Any:
     """The key that tells the handles of one graph apart."""
     while tensor.op.type == "Identity":
@@ -494,13 +486,7 @@ def _draws_again(a: Access, others: list[Access]) -> bool:
 def _rewrites(op: tf.Operation, handle: object) -> bool:
     """Whether a function assigns to a variable a value made of the variable's own."""
     for graph in _tf.functions_of(op):
-        known = Accesses(graph)
-        first = len(op.inputs) - len(graph.inputs)
-        mine = {
-            handle_key(inner)
-            for t, inner in zip(op.inputs[first:], graph.inputs)
-            if t.dtype == tf.resource and handle_key(t) == handle
-        }
+        known, mine = Accesses(graph), _inside(op, graph, handle)
         unclear = (handles for handles, _ in known.unclear)
         updates = ({known.handle_of(u) for u in group} for group in known.update_groups)
         if any(mine & handles for handles in (*unclear, *updates)):
@@ -509,6 +495,27 @@ def _rewrites(op: tf.Operation, handle: object) -> bool:
         if any(_rewrites(a.op, a.handle) for a in inner):
             return True
     return False
+
+
+def _mixes(op: tf.Operation, handle: object) -> bool:
+    """Whether one branch of a conditional reads what another one may change for other rows."""
+    if not op.type.endswith(("If", "Case")):
+        return False
+    found: list[list[tf.Operation]] = []
+    for graph in _tf.functions_of(op):
+        mine, unread = _inside(op, graph, handle), _unread(graph)
+        used = [o for o in graph.get_operations() if o not in unread]
+        found.append([o for o in used if any(x.handle in mine for x in _accesses_of(o))])
+    every = [o for ops in found for o in ops]
+    changes = any(o.type not in READS for o in every)
+    return changes and any(map(_reads, every)) and sum(map(bool, found)) > 1
+
+
+def _inside(op: tf.Operation, graph: Any, handle: object) -> set[Any]:
+    """The keys of a handle in a function that an op calls."""
+    given = op.inputs[len(op.inputs) - len(graph.inputs) :]
+    pairs = [(t, inside) for t, inside in zip(given, graph.inputs) if t.dtype == tf.resource]
+    return {handle_key(inside) for t, inside in pairs if handle_key(t) == handle}
 
 
 def draws_from_generator(op_type: str) -> bool:

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tf_pfor.core.accesses import changes_what_it_reads
 from tf_pfor.core.call import Call
 from tf_pfor.core.conversion import Conversion, Failed, Inputs
 from tf_pfor.core.errors import CannotVectorize
@@ -34,8 +33,6 @@ def by_loop(call: Call, reason: str, otherwise: Callable[..., Any] | None = None
         return results
     nested_maps.check(walker)
     refusal = row_loop.why_not(op, walker.settings.may_loop(op.type))
-    if changes_what_it_reads(op, walker.memo):
-        refusal = "it changes a variable by an amount that depends on that variable's value"
     if refusal:
         raise rejected(op, walker, f"{reason}; {refusal}")
     try:

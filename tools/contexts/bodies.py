@@ -399,6 +399,28 @@ def _metric() -> Any:
     return row, mean.variables
 
 
+@_made("variables")
+def _counter() -> Any:
+    count = tf.Variable(0.0)
+
+    def row(r: tf.Tensor) -> Any:
+        count.assign_add(1.0)
+        return r[0] * count
+
+    return row, [count]
+
+
+@_made("variables")
+def _result_of_a_metric() -> Any:
+    mean = tf.keras.metrics.Mean()
+
+    def row(r: tf.Tensor) -> Any:
+        mean.update_state(tf.reduce_sum(r))
+        return r[0] + mean.result()
+
+    return row, mean.variables
+
+
 def _lookup() -> tuple[Row, Sequence[Any]]:
     keys, values = tf.range(7), tf.range(7) * 3
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), -1)

@@ -8,9 +8,8 @@ import tensorflow as tf
 
 from tf_pfor.converters.math._families import run_once, table
 from tf_pfor.converters.state._state import once
-from tf_pfor.core.accesses import changes_what_it_reads
 from tf_pfor.core.call import Call
-from tf_pfor.core.errors import CannotVectorize, Refused
+from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ALWAYS, RegisterPFor
 from tf_pfor.core.shapes import fold, unfold
 from tf_pfor.core.values import Value
@@ -40,8 +39,6 @@ def find(call: Call, table_handle: Value, keys: Value, default_value: Value) -> 
 @RegisterPFor("LookupTableInsertV2", ALWAYS)
 def insert(call: Call, table_handle: Value, keys: Value, values: Value) -> None:
     """One insert, in the order of the iterations: of equal keys the last one stays."""
-    if changes_what_it_reads(call.op, call.memo):
-        raise Refused("the inserted value depends on the content of the table")
     if keys.is_stacked or values.is_stacked:
         call.rebuild(keys=_flat(call, keys, keys), values=_flat(call, values, keys))
     else:
@@ -51,8 +48,6 @@ def insert(call: Call, table_handle: Value, keys: Value, values: Value) -> None:
 @RegisterPFor("LookupTableRemoveV2", ALWAYS)
 def remove(call: Call, table_handle: Value, keys: Value) -> None:
     """One removal of the keys of all iterations."""
-    if changes_what_it_reads(call.op, call.memo):
-        raise Refused("the removed key depends on the content of the table")
     if keys.is_stacked:
         call.rebuild(keys=_flat(call, keys, keys))
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tf_pfor.converters.ragged._forms import from_packed, uses_packed
-from tf_pfor.core.accesses import changes_what_it_reads
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
@@ -29,8 +28,6 @@ def find(call: Call, table_handle: Value, keys: Value, default_value: Value) -> 
 @ragged_rule("LookupTableInsertV2")
 def insert(call: Call, table_handle: Value, keys: Value, values: Value) -> None:
     """One insert, in the order of the iterations: of equal keys the last one stays."""
-    if changes_what_it_reads(call.op, call.memo):
-        raise CannotVectorize("the inserted value depends on the content of the table")
     if not isinstance(keys, Ragged) or not isinstance(values, Ragged) or not uses_packed(call):
         raise CannotVectorize("the keys, or the values, are as many in all iterations")
     if not same_sizes(keys.sizes, values.sizes):
@@ -41,8 +38,6 @@ def insert(call: Call, table_handle: Value, keys: Value, values: Value) -> None:
 @ragged_rule("LookupTableRemoveV2")
 def remove(call: Call, table_handle: Value, keys: Value) -> None:
     """One removal of the keys of all iterations."""
-    if changes_what_it_reads(call.op, call.memo):
-        raise CannotVectorize("the removed key depends on the content of the table")
     if not isinstance(keys, Ragged) or not uses_packed(call):
         raise CannotVectorize("the keys, in a map of a map")
     call.rebuild(keys=keys.tensor)
