@@ -17,9 +17,10 @@ from tf_pfor import NotVectorizableError
 N = 3
 SIZE = 4
 
-VALUES = ("call_read", "combine", "gather", "read")
+VALUES = ("branch_read", "call_both", "call_read", "combine", "gather", "loop_read", "read")
 WRITES = (
-    "add", "assign", "assign_invariant", "branch", "call_add", "call_own", "own", "own_of",
+    "add", "assign", "assign_invariant", "branch", "branch_both", "branch_read", "call_add",
+    "call_both", "call_own", "loop_add", "loop_read", "own", "own_of",
     "scatter_add", "scatter_max", "scatter_update", "sub",
 )  # fmt: skip
 
@@ -43,7 +44,8 @@ def program(rng: np.random.Generator) -> list[Step]:
         *["read", "read", "read", "add", "add", "sub", "assign", "assign_invariant"],
         *["own", "own", "own_of", "scatter_add", "scatter_max", "scatter_update"],
         *["gather", "branch", "combine", "combine", "print", "check"],
-        *["call_add", "call_own", "call_read"],
+        *["call_add", "call_own", "call_read", "call_both"],
+        *["branch_both", "branch_read", "loop_add", "loop_read"],
     ]
     for _ in range(rng.integers(3, 8)):
         kind = str(rng.choice(kinds))
@@ -93,6 +95,24 @@ def run_body(steps, variables, x, i):
         elif s.kind == "branch":
             if x > s.constant:
                 v.assign_add(a)
+        elif s.kind == "branch_both":
+            tf.cond(
+                x > s.constant, lambda v=v, a=a: v.assign_add(a), lambda v=v, b=b: v.assign_sub(b)
+            )
+        elif s.kind == "branch_read":
+            added = lambda v=v, a=a: (v.assign_add(a), a)[1]
+            env[f"t{k}"] = tf.cond(x > s.constant, lambda v=v: v.read_value(), added)
+        elif s.kind == "call_both":
+            env[f"t{k}"] = tf.function(lambda a, v=v: (v.assign_add(a), v.read_value())[1])(a)
+        elif s.kind == "loop_add":
+            for _ in tf.range(s.constant):
+                v.assign_add(a)
+        elif s.kind == "loop_read":
+            total = a
+            for _ in tf.range(s.constant):
+                v.assign_add(b)
+                total += v
+            env[f"t{k}"] = total
         elif s.kind == "print":
             tf.print(a, output_stream=QUIET)
         elif s.kind == "check":
@@ -116,6 +136,14 @@ def looped(steps, start, xs):
                 env[f"t{k}"] = np.full([SIZE], now[r], np.int32)
             elif s.kind == "combine":
                 env[f"t{k}"] = a * c + b
+            elif s.kind == "branch_read":
+                env[f"t{k}"] = now if x > c else a
+                state[s.target] = now if x > c else now + a
+            elif s.kind == "call_both":
+                env[f"t{k}"] = state[s.target] = now + a
+            elif s.kind == "loop_read":
+                env[f"t{k}"] = a + c * now + b * (c * (c + 1) // 2)
+                state[s.target] = now + c * b
             elif s.kind in WRITES:
                 state[s.target] = _next(s, now, a, b, r, x)
         rows.append(env)
@@ -136,7 +164,9 @@ def _next(s, now, a, b, r, x):
             "assign": a,
             "assign_invariant": np.full([SIZE], c, np.int32),
             "branch": now + a if x > c else now,
+            "branch_both": now + a if x > c else now - b,
             "call_own": now * c + a,
+            "loop_add": now + c * a,
             "own": now * c + a,
             "own_of": now * a % np.int32(7) + b,
             "sub": now - (a + c),
