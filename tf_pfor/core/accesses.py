@@ -539,7 +539,7 @@ def _reads(op: tf.Operation) -> bool:
 def _unread(graph: tf.Graph) -> set[tf.Operation]:
     """The reads of which nobody uses the value, as ``v[i]`` in ``v[i].assign(x)``."""
     todo = [t.op for t in getattr(graph, "outputs", ())]
-    todo += [op for op in _tf.must_run(graph) if op.type not in READS]
+    todo += [op for op in graph.get_operations() if op.type not in READS and not may_repeat(op)]
     used = set(todo)
     for op in todo:  # grows
         more = {t.op for t in op.inputs} - used

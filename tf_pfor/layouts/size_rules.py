@@ -40,8 +40,11 @@ class SizeRule:
 
         The rule is None if it reads anything else.
         """
+        if not tf.is_symbolic_tensor(made):
+            return None, []
         captured: dict[Any, dict[Any, tf.Tensor]] = {}
-        given = {key(_origin(t, captured)): k for k, t in enumerate(sizes)}
+        known = [(k, t) for k, t in enumerate(sizes) if tf.is_symbolic_tensor(t)]
+        given = {key(_origin(t, captured)): k for k, t in known}
         places: dict[Any, tuple[int, int]] = {}
         steps: dict[Step, int] = {}
         read: list[int] = []
