@@ -188,6 +188,19 @@ def test_a_draw_whose_size_depends_on_a_draw_is_refused():
     refuse(body, tf.zeros([3]), fallback="loop", match="drawn before")
 
 
+@pytest.mark.parametrize("move", [lambda v: v.assign_add(1), lambda v: v.assign(v + 1)])
+def test_a_counter_as_seed_moves_on_once(move):
+    count = tf.Variable(0)
+
+    def body(x):
+        move(count)
+        return x + tf.random.stateless_normal([], tf.stack([count, 0])), count.read_value()
+
+    found, counts = tf_pfor.vectorized_map(body, tf.zeros([3]), randomness="same")
+    assert len({*found.numpy().tolist()}) == 1
+    assert (counts.numpy().tolist(), int(count)) == ([1, 1, 1], 1)
+
+
 def test_state_that_is_drawn_from_and_read():
     g, h = tf.random.Generator.from_seed(5), tf.random.Generator.from_seed(5)
     body = lambda x, g: x + g.normal([]) + tf.cast(g.state[0], tf.float32)

@@ -51,6 +51,15 @@ def test_reads_before_and_after_an_update(mapped, start):
     np.testing.assert_array_equal(after, rows[1:])
 
 
+@pytest.mark.parametrize("dtype", [tf.uint8, tf.int16, tf.float64])
+def test_reads_of_every_dtype(mapped, dtype):
+    """Some integers have no negation, and XLA has no running sums of them."""
+    v = var(tf.cast(5, dtype))
+    found = mapped(lambda x: (v.assign_sub(tf.cast(2, dtype)), v.read_value())[1])
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, np.asarray([3, 1, -1]).astype(dtype.as_numpy_dtype))
+
+
 def test_the_returned_value_of_an_update(mapped):
     v = var(0.0)
     found = mapped(lambda x: v.assign_add(x) * x)

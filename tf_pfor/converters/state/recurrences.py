@@ -343,13 +343,12 @@ def _closed(
     value = outside[0]
     if value.inner_shape != shape or is_ragged(value):
         return None
-    added = value.tensor if value.is_stacked else value.tensor[None]
-    added = tf.broadcast_to(added, [n, *shape])
-    every = tf.concat([start[None], added if kind == "AssignAddVariableOp" else 0 - added], 0)
-    if start.dtype.is_integer:  # XLA has no sums of the others, which wrap around alike
-        every = tf.cast(tf.cumsum(tf.cast(every, tf.int64)), start.dtype)
-    else:
-        every = tf.cumsum(every)
+    # XLA has no sums of other integers, which wrap around alike.
+    dtype = tf.int64 if start.dtype.is_integer else start.dtype
+    added = tf.cast(value.tensor if value.is_stacked else value.tensor[None], dtype)
+    added = tf.broadcast_to(added if kind == "AssignAddVariableOp" else -added, [n, *shape])
+    every = tf.cumsum(tf.concat([tf.cast(start[None], dtype), added], 0))
+    every = tf.cast(every, start.dtype)
     return every[:-1], every[-1]
 
 

@@ -24,6 +24,7 @@ from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.registry import ALWAYS, RegisterPFor
 from tf_pfor.core.shapes import expand_to_rank
 from tf_pfor.core.values import Value
+from tf_pfor.fallback import randomness
 from tf_pfor.layouts.ragged import Ragged
 from tf_pfor.layouts.ragged_rules import ragged_rule
 from tf_pfor.layouts.row_shapes import dense_of_shape
@@ -72,6 +73,9 @@ def assign(call: Call, resource: Value, value: Value) -> Any:
 def add_all(call: Call, resource: Value, value: Value) -> Any:
     """v += sum_i x_i; an invariant x counts n times. v += f(v, x_i): one after the other."""
     found = recurrences.of(call)
+    if found is None and not value.is_stacked and randomness.moves_once(call.op, call.walker):
+        once(call, lambda: call.rebuild())
+        return None
     if found is None:
         call.rebuild(value=total(call, _as_large(call, value)))
         return None
