@@ -61,6 +61,26 @@ def in_two_loops(x, k, m):
 BODIES = {name: summed(made, 2) for name, made in MADE.items()}
 BODIES |= {f"{name}, own trips": summed(MADE[name], None) for name in ("cut", "padded", "flat")}
 BODIES |= {"chained": chained, "in two loops": in_two_loops}
+
+
+def also_outside(made):
+    """The same size before the loop and in its trips, which neither XLA nor a map can compare."""
+
+    def one(x, k, m):
+        y = x[:k]
+        outside = made(y, 1.0)
+        step = lambda t, s: (t + 1, tf.sin(s) + tf.reduce_sum(made(y * s, s) * outside))
+        start = (0, tf.reduce_sum(y))
+        return tf.while_loop(lambda t, _: t < 2, step, start, maximum_iterations=2)[1]
+
+    return one
+
+
+test_table_of_sizes_outside = table_of(
+    {name: also_outside(MADE[name]) for name in ("pooled", "windows")}, X, LENGTHS, TRIPS,
+    ways=["compiled", "inside, compiled", "inside, two maps"],
+    tolerance=(1e-7, 1e-12), places=(0,),
+)  # fmt: skip
 LOOPED = {
     "inside": ["padded, own trips"],
     "inside, compact": ["padded, own trips"],

@@ -13,7 +13,7 @@ from tf_pfor import _tf
 from tf_pfor.core.values import Cell, Rows
 from tf_pfor.layouts import cpu_kernels, quick
 from tf_pfor.layouts.quick import dim as dim
-from tf_pfor.layouts.size_rules import SizeRule
+from tf_pfor.layouts.size_rules import Rule, SizeRule
 
 
 class RowSizes:
@@ -63,7 +63,7 @@ class RowSizes:
         splits: tf.Tensor | None = None,
         whole: RowSizes | None = None,
         parts: Sequence[RowSizes] = (),
-        rule: SizeRule | None = None,
+        rule: Rule | None = None,
     ):
         self.cell = cell
         self.most = most
@@ -106,7 +106,7 @@ class RowSizes:
 
     @classmethod
     def following(
-        cls, parts: Sequence[RowSizes], rule: SizeRule | None, most: int | None = None
+        cls, parts: Sequence[RowSizes], rule: Rule | None, most: int | None = None
     ) -> RowSizes:
         """The sizes that follow from others by a rule: the same object for the same ones."""
         found = parts[0]._followers.get(_name(parts, rule))
@@ -128,7 +128,7 @@ class RowSizes:
         """The sizes of which each was broadcast with the others; none for other sizes."""
         return () if self.rule else self.parts
 
-    def follows_from(self, known: Sequence[RowSizes]) -> tuple[Sequence[RowSizes], SizeRule | None]:
+    def follows_from(self, known: Sequence[RowSizes]) -> tuple[Sequence[RowSizes], Rule | None]:
         """The sizes, of some, that these follow from, and the rule; no sizes if they do not."""
         if self.parts:
             return self.parts, self.rule
@@ -223,7 +223,7 @@ class RowSizes:
         return self._made[graph]
 
 
-def _name(parts: Sequence[RowSizes], rule: SizeRule | None) -> Any:
+def _name(parts: Sequence[RowSizes], rule: Rule | None) -> Any:
     return (rule, *parts) if rule else frozenset(parts)
 
 

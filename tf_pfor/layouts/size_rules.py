@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -21,9 +21,17 @@ _MOST_STEPS = 40
 Step = tuple[str, tuple[tuple[int, int], ...], tuple[tuple[str, bytes], ...]]
 
 
+class Rule(Protocol):
+    """A way in which sizes of rows follow from others; equal rules are the same way."""
+
+    def on(self, sizes: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The sizes that follow from others, int32 [n]."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizeRule:
-    """Ops on sizes.
+    """A rule that was read from ops of a graph.
 
     Attributes:
       steps: for each op the type, the inputs and the attributes. An input is the number of a step

@@ -36,8 +36,8 @@ def scan(
 
     Args:
       fn: takes the carry and a row of ``xs``, and returns (carry, y). Traced once, with AutoGraph.
-        The carry must keep its structure, dtypes and shapes. y is a nest of dense tensors and None.
-      init: the first carry, a nest of tensors.
+        The carry must keep its structure, dtypes and shapes. y is a nest of dense tensors.
+      init: the first carry, a nest of tensors. In all these nests a leaf may be None.
       xs: a nest of dense tensors, which all have n rows along ``axis``; None with ``length``.
       length: the number of rows n; needed without ``xs``.
       reverse: begin with the last row; results stay in the order of the rows.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -59,7 +59,7 @@ SOME_SIZES = (6, 7)
 CHANGES_SIZE = "changes from trip to trip, and a gradient, or a TensorArray, keeps each"
 """The reason why rows do not make trips at once; the name of a tensor stands in front."""
 
-_Place = Any
+_Place: TypeAlias = "int | tuple[int, int] | _Followed"
 """A size of an item, as in ``Trial.items``."""
 
 

@@ -7,6 +7,7 @@ stands behind the paddings for its size, and the op is ``VALID``.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -197,6 +198,18 @@ def _unfolded(made: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     return full
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _NumberOfWindows:
+    """The rule for the numbers of windows along an axis: rows of the same sizes have as many."""
+
+    stride: int
+    less: int
+
+    def on(self, sizes: Sequence[tf.Tensor]) -> tf.Tensor:
+        """int32 [n]: one number for each size."""
+        return tf.maximum(-(-(sizes[0] - self.less) // self.stride), np.int32(0))
+
+
 class _Windows:
     """The windows of images [n, images, height, width, channels], the sizes of which may differ.
 
@@ -304,12 +317,7 @@ class _Windows:
         if stride == 1 and not less:
             return size
         most = None if size.most is None else max(-(-(size.most - less) // stride), 0)
-        memo = self._call.walker.memo.setdefault("numbers of windows", {})
-        key = (self._call.emit.graph, size, stride, less)
-        if key not in memo:  # rows of the same sizes have as many windows
-            many = tf.maximum(-(-(size.tensor - less) // stride), np.int32(0))
-            memo[key] = RowSizes.of(many, most)
-        return memo[key]
+        return RowSizes.following([size], _NumberOfWindows(stride, less), most)
 
 
 # ---------------------------------------------------------------------------

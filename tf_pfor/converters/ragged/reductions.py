@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -97,14 +99,21 @@ def _product_of_sizes(call: Call, x: RowShape) -> Any:
     ints = math.prod(s for s in others if isinstance(s, int))
     if len(others) == 1 or all(isinstance(s, int) for s in others):
         return size_value(call.emit, others[0] if len(others) == 1 else ints, x.dtype)
-    key = ("product of sizes", call.emit.graph, *others)
-    if key not in call.memo:
-        with call.emit.graph.as_default():
-            many: Any = math.prod(s.tensor if isinstance(s, RowSizes) else s for s in others)
-        most: list[Any] = [s.most if isinstance(s, RowSizes) else s for s in others]
-        bound = None if None in most else math.prod(most)
-        call.memo[key] = RowSizes.of(many, bound)
-    return size_value(call.emit, call.memo[key], x.dtype)
+    parts = [s for s in others if isinstance(s, RowSizes)]
+    bounds = [s.most for s in parts if s.most is not None]
+    most = ints * math.prod(bounds) if len(bounds) == len(parts) else None
+    return size_value(call.emit, RowSizes.following(parts, _Product(ints), most), x.dtype)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Product:
+    """The rule for products of sizes and of a factor."""
+
+    factor: int
+
+    def on(self, sizes: Sequence[tf.Tensor]) -> Any:
+        """int32 [n]: the product."""
+        return math.prod(sizes, start=self.factor)
 
 
 def _are_whole_rows(call: Call, x: Ragged, axes: list[int]) -> bool:

@@ -125,6 +125,27 @@ def _check_aliases(call: Call, known: Accesses) -> None:
             raise Refused("a function got the same variable twice and assigns to it")
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Scan:
+    """Updates that are to be scanned together.
+
+    Attributes:
+      call: the read or the assignment that is converted first.
+      updates: the updates.
+      region: the ops between reads and assignments.
+      states: for each of the first inputs of the region, which variable it is.
+      starts: for each update, the value before the loop.
+      outside: the other inputs of the region.
+    """
+
+    call: Call
+    updates: tuple[Update, ...]
+    region: Region
+    states: list[int]
+    starts: list[tf.Tensor]
+    outside: list[Value]
+
+
 def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
     region, states, outside = _region(call, known, updates)
     starts: list[tf.Tensor] = []
@@ -140,14 +161,15 @@ def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
         given = [*(Value.unstacked(starts[k]) for k in states), *outside]
         region, given = cut(region, given, call.walker)
         outside = given[len(states) :]
+    scan = _Scan(call, updates, region, states, starts, outside)
     with call.emit.as_default():
-        made = _closed(call, updates, region, states, starts, outside)
+        made = _closed(scan)
         call.note("one update after the other" + (", in closed form" if made else ", in a loop"))
         if made:
             row = Value.stacked(_like_read(made[0], starts[0]))
             found = Scanned(updates, [row], starts, [made[1]], {})
         else:
-            found = _loop(call, updates, region, states, starts, outside)
+            found = _loop(scan)
     return found
 
 
@@ -217,22 +239,13 @@ def _fits(value: tf.Tensor, start: tf.Tensor, call: Call, update: Update) -> tf.
     return made
 
 
-def _loop(
-    call: Call,
-    updates: tuple[Update, ...],
-    region: Region,
-    states: list[int],
-    starts: list[tf.Tensor],
-    outside: list[Value],
-) -> Scanned:
+def _loop(scan: _Scan) -> Scanned:
     """A sequential loop over the iterations."""
-    n = call.loop.length
-    tensors = [v.tensor for v in outside]
-    count = len(starts)
+    call, updates, starts = scan.call, scan.updates, scan.starts
+    n, count = call.loop.length, len(starts)
+    tensors = [v.tensor for v in scan.outside]
     reads = [u.seen[0].outputs[0] for u in updates]
-    growing = [
-        k for k, u in enumerate(updates) if _changes_shape(u, k, region, states, starts, outside)
-    ]
+    growing = [k for k in range(count) if _changes_shape(scan, k)]
     specs = [flat_spec(reads[k]) if k in growing else s for k, s in enumerate(starts)]
     for k in growing:
         rank = tf.TensorSpec([reads[k].shape.rank], tf.int32)
@@ -241,8 +254,8 @@ def _loop(
 
     def step(i: tf.Tensor, *carried: Any) -> Any:
         now, arrays = carried[:count], carried[count:]
-        rows = [tf.gather(t, i) if v.is_stacked else t for t, v in zip(tensors, outside)]
-        made = region.copy(*(now[k] for k in states), *rows)
+        rows = [tf.gather(t, i) if v.is_stacked else t for t, v in zip(tensors, scan.outside)]
+        made = scan.region.copy(*(now[k] for k in scan.states), *rows)
         made = [_fits(x, s, call, u) for x, s, u in zip(made, starts, updates)]
         new = [_after(u, x, y) for u, x, y in zip(updates, now, made)]
         told = [flat(x, reads[k]) if k in growing else x for k, x in enumerate(now)]
@@ -285,17 +298,11 @@ def _own_shapes(
     return rows.with_elements(tf.stop_gradient(rows.tensor))
 
 
-def _changes_shape(
-    update: Update,
-    number: int,
-    region: Region,
-    states: list[int],
-    starts: list[tf.Tensor],
-    outside: list[Value],
-) -> bool:
+def _changes_shape(scan: _Scan, number: int) -> bool:
     """Whether a variable of unknown size may get another size by an update, like one that grows."""
+    starts, outside = scan.starts, scan.outside
     shape = dims(starts[number])
-    if update.assign.type != "AssignVariableOp" or shape is None or is_static(shape):
+    if scan.updates[number].assign.type != "AssignVariableOp" or shape is None or is_static(shape):
         return False
     known = (shape, *(v.inner_shape for v in outside))
     sizes = {d for s in known for d in s or () if d is not None}
@@ -303,11 +310,11 @@ def _changes_shape(
         sample = tuple(size if d is None else d for d in shape)
         specs = [
             tf.TensorSpec(sample if k == number else starts[k].shape, starts[k].dtype)
-            for k in states
+            for k in scan.states
         ]
         specs += [tf.TensorSpec(as_tensor_shape(v.inner_shape), v.dtype) for v in outside]
         try:
-            graph = _graphs.trace("update_of_a_size", region.copy, specs)
+            graph = _graphs.trace("update_of_a_size", scan.region.copy, specs)
         except (TypeError, ValueError):
             continue
         if dims(graph.outputs[number]) == sample:
@@ -323,32 +330,32 @@ _SOME_SIZES = (6, 1)  # in place of one that is unknown
 # ---------------------------------------------------------------------------
 
 
-def _closed(
-    call: Call,
-    updates: tuple[Update, ...],
-    region: Region,
-    states: list[int],
-    starts: list[tf.Tensor],
-    outside: list[Value],
-) -> tuple[tf.Tensor, tf.Tensor] | None:
+def _closed(scan: _Scan) -> tuple[tf.Tensor, tf.Tensor] | None:
     """The values that the rows read, [n, ...], and the last one; None without a closed form."""
-    if len(updates) != 1:
+    if len(scan.updates) != 1:
         return None
-    kind, n = updates[0].assign.type, call.loop.length
+    kind, n = scan.updates[0].assign.type, scan.call.loop.length
     if kind == "AssignVariableOp":
-        return _affine(call, region, states, starts, outside)
-    start, shape = starts[0], dims(starts[0])
-    if region.ops or len(outside) != 1 or not is_static(shape):
+        return _affine(scan)
+    start, shape = scan.starts[0], dims(scan.starts[0])
+    if scan.region.ops or len(scan.outside) != 1 or not is_static(shape):
         return None
-    value = outside[0]
+    value = scan.outside[0]
     if value.inner_shape != shape or is_ragged(value):
         return None
+    added = value.tensor if value.is_stacked else value.tensor[None]
+    return _running_sums(start, tf.broadcast_to(added, [n, *shape]), kind == "AssignSubVariableOp")
+
+
+def _running_sums(
+    start: tf.Tensor, steps: tf.Tensor, is_less: bool = False
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The value before each step, [n, ...], and after the last one."""
     # XLA has no sums of other integers, which wrap around alike.
     dtype = tf.int64 if start.dtype.is_integer else start.dtype
-    added = tf.cast(value.tensor if value.is_stacked else value.tensor[None], dtype)
-    added = tf.broadcast_to(added if kind == "AssignAddVariableOp" else -added, [n, *shape])
-    every = tf.cumsum(tf.concat([tf.cast(start[None], dtype), added], 0))
-    every = tf.cast(every, start.dtype)
+    steps = tf.cast(steps, dtype)
+    every = tf.concat([tf.cast(start, dtype)[None], -steps if is_less else steps], 0)
+    every = tf.cast(tf.cumsum(every), start.dtype)
     return every[:-1], every[-1]
 
 
@@ -356,12 +363,10 @@ Linear = tuple[Any, tf.Tensor | None]
 """factor of the variable (a numpy scalar, None for zero), and what is added (None for zero)."""
 
 
-def _affine(
-    call: Call, region: Region, states: list[int], starts: list[tf.Tensor], outside: list[Value]
-) -> tuple[tf.Tensor, tf.Tensor] | None:
+def _affine(scan: _Scan) -> tuple[tf.Tensor, tf.Tensor] | None:
     """The scan of ``v * a + b_i`` with a constant a, None if the ops are not of that form."""
-    (start,) = starts
-    n = call.loop.static_length
+    (start,), region, outside = scan.starts, scan.region, scan.outside
+    n = scan.call.loop.static_length
     shape = dims(start)
     if n is None or not is_static(shape) or len(region.ops) > 16 or start.dtype == tf.bool:
         return None
@@ -373,7 +378,7 @@ def _affine(
         return None
     if any(o.type not in _FORMS and o not in region.same for o in region.ops) or n == 0:
         return None
-    found = _linear(call, region, len(states), start, outside)
+    found = _linear(scan)
     if found is None:
         return None
     factor, added = found
@@ -381,12 +386,7 @@ def _affine(
         return None
     steps = tf.broadcast_to(added, [n, *shape])
     if factor == 1:
-        if start.dtype.is_integer:  # XLA has no sums of the others, which wrap around alike
-            steps = tf.cast(tf.cumsum(tf.cast(steps, tf.int64)), start.dtype)
-        else:
-            steps = tf.cumsum(steps)
-        ends = start + steps  # [n, ...]: after each update
-        return tf.concat([start[None], ends[:-1]], 0), ends[-1]
+        return _running_sums(start, steps)
     if not start.dtype.is_integer and abs(factor) > 1:
         return None  # powers of the factor would overflow where the loop does not
     all_ = tf.concat([start[None], steps], 0)  # [n + 1, ...]
@@ -401,10 +401,9 @@ def _affine(
 _FORMS = ("Add", "AddV2", "Identity", "Mul", "Sub")
 
 
-def _linear(
-    call: Call, region: Region, count: int, start: tf.Tensor, outside: list[Value]
-) -> Linear | None:
+def _linear(scan: _Scan) -> Linear | None:
     """The one output of a region as a linear function of the variable."""
+    region, start, count = scan.region, scan.starts[0], len(scan.states)
     one = np.asarray(1, start.dtype.as_numpy_dtype)
     known: dict[Any, Linear] = {}
     constants: dict[Any, Any] = {}
@@ -414,8 +413,8 @@ def _linear(
         if i < count:
             known[key] = (one, None)
             continue
-        value = outside[i - count]
-        lead = [call.loop.static_length if value.is_stacked else 1]
+        value = scan.outside[i - count]
+        lead = [scan.call.loop.static_length if value.is_stacked else 1]
         inner = known_dims(value.inner_shape)
         shape = [*lead, *[1] * (rank - len(inner)), *inner]
         known[key] = (None, tf.reshape(value.tensor, shape))

@@ -30,7 +30,7 @@ _SECONDS = 0.3  # for each form in each round
 _ROUNDS = 2
 _WARM = 2  # batches that do not count as steady ones
 _ASSUMED = 100  # batches of an epoch, where tf.data does not know how many there are
-_SEEN = ("EagerPyFunc", "PrintV2", "Print", "PyFunc", "PyFuncStateless")
+_SEEN = ("Print", "PrintV2", *_tf.PYTHON_OPS)
 Form = Callable[[Any], Any]
 """From a dataset to a dataset."""
 
