@@ -21,6 +21,8 @@ LAYERS = {
     "Conv1D-dilated": (lambda: layers.Conv1D(4, 3, dilation_rate=2, padding="causal"), (8, 3)),
     "Conv1DTranspose": (lambda: layers.Conv1DTranspose(3, 3, strides=2), (4, 2)),
     "Conv2D": (lambda: layers.Conv2D(4, 3, padding="same", activation="relu"), (6, 6, 2)),
+    "Conv1D-groups": (lambda: layers.Conv1D(4, 3, groups=2, activation="relu"), (8, 4)),
+    "Conv2D-groups": (lambda: layers.Conv2D(4, 3, groups=2, padding="same"), (6, 6, 4)),
     "Conv2D-strides": (lambda: layers.Conv2D(4, (3, 2), strides=2), (7, 6, 2)),
     "Conv2DTranspose": (lambda: layers.Conv2DTranspose(3, 3, strides=2, padding="same"), (4, 4, 2)),
     "Conv3D": (lambda: layers.Conv3D(3, 2, activation="tanh"), (4, 4, 4, 2)),

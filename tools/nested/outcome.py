@@ -23,7 +23,9 @@ from tools.nested.programs import (
     GROUPS,
     LENGTHS,
     MATRICES,
+    SHARED,
     SIGNS,
+    TABLE,
     WEIGHTS,
     WORDS,
     N,
@@ -42,14 +44,15 @@ def mode_of(seed: int) -> str:
 
 
 def outcome(
-    seed: int, depth: int = 3, maps: bool = False, numbered: bool = False
+    seed: int, depth: int = 3, maps: bool = False, numbered: bool = False, ops: bool = False
 ) -> tuple[str, str]:
     """The outcome, with its reason: yes, loop, refused, WRONG, RAW; empty where one row fails.
 
     Where TensorFlow has no derivatives of some order for one row, the order below counts. Where
     ``numbered`` is given, the count of a row is its number, which a map asks ``axis_index`` for.
+    Gradients are also by what bodies capture: a tensor and a variable.
     """
-    plain = program(seed, depth, maps)[1]
+    plain = program(seed, depth, maps, ops)[1]
     mode, why = mode_of(seed), ""
     body = _with_slope(plain) if "inside" in mode else plain
     counts = tf.range(N) if numbered else COUNTS
@@ -134,7 +137,7 @@ def _with_slope(plain: Callable[[Row], tf.Tensor]) -> Callable[[Row], tf.Tensor]
 
     @tf.autograph.experimental.do_not_convert
     def body(row: Row) -> tf.Tensor:
-        parts = [row["x"], row["r"]]
+        parts = [row["x"], row["r"], SHARED]
         with tf.GradientTape() as tape:
             tape.watch(parts)
             found = plain(row)
@@ -148,12 +151,12 @@ def _results(
     run: Callable[[Row], tf.Tensor], order: int, counts: tf.Tensor = COUNTS
 ) -> list[np.ndarray]:
     """The numbers of the rows; gradients of their weighted sum, and gradients of those."""
-    given = [DENSE, FLAT, WEIGHTS]
+    given = [DENSE, FLAT, WEIGHTS, SHARED]
     with contextlib.ExitStack() as stack:
         tapes = [stack.enter_context(tf.GradientTape()) for _ in range(order)]
         for tape in tapes:
             tape.watch(given)
-        x, flat, w = map(tf.identity, given)
+        x, flat, w, _ = map(tf.identity, given)
         rows = {
             "x": x,
             "r": tf.RaggedTensor.from_row_lengths(flat, LENGTHS),
@@ -169,9 +172,9 @@ def _results(
         results = [run(rows)]
         total = tf.reduce_sum(results[0] * tf.range(1.0, N + 1.0, dtype=results[0].dtype))
         while tapes:
-            slopes = tapes.pop().gradient(total, given, unconnected_gradients="zero")
+            slopes = tapes.pop().gradient(total, [*given, TABLE], unconnected_gradients="zero")
             results += [tf.convert_to_tensor(t) for t in slopes]
-            total = tf.add_n([tf.reduce_sum(tf.sin(t) * 0.5) for t in results[-len(given) :]])
+            total = tf.add_n([tf.reduce_sum(tf.sin(t) * 0.5) for t in results[-len(slopes) :]])
     return [np.asarray(t) for t in results]
 
 

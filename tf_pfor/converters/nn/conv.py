@@ -73,7 +73,20 @@ def register(names: Mapping[str, tuple[str, ...]], patterns: Patterns) -> None:
 
 def input_as_batch(call: Call, input: Value, filter: Value) -> Any:
     """x_i * F: the loop goes into the batch."""
-    return unfold(call, call.rebuild(input=fold(call, input), filter=filter.tensor), input)
+    y = call.rebuild(input=fold(call, input), filter=filter.tensor)
+    given, taken = input.inner_shape, filter.inner_shape
+    if given and taken and given[channel_axis(call, len(given))] != taken[-2]:
+        y = unfused(call, y)
+    return unfold(call, y, input)
+
+
+def unfused(call: Call, y: tf.Tensor) -> tf.Tensor:
+    """The result of a convolution of groups, behind an op that does nothing.
+
+    TensorFlow's optimizer makes one op of a convolution and the ``BiasAdd`` that follows it. No
+    kernel of that op knows groups, so that it fails when it runs.
+    """
+    return call.emit("EnsureShape", y, shape=y.shape)
 
 
 def filters_as_channels(call: Call, input: Value, filter: Value) -> Any:
@@ -81,6 +94,7 @@ def filters_as_channels(call: Call, input: Value, filter: Value) -> Any:
     shape = known_shape(filter, "filter")
     groups = known_channels(call, input, "input") // max(shape[-2], 1)
     y = call.rebuild(input=input.tensor, filter=into_axis(call, filter, len(shape) - 1, groups))
+    y = y if groups == 1 else unfused(call, y)
     if groups == 1 and is_last(call) and call.loop.static_length:
         return in_channels(call, y, call.output_shape())
     parts = image_dims(call, y, shape[-1])
