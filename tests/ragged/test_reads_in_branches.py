@@ -74,3 +74,41 @@ def test_rows_of_other_lengths_by_updates_in_order():
     for i, row in enumerate(expected):
         np.testing.assert_allclose(found[i], row, rtol=1e-10)
     np.testing.assert_allclose(v, w)
+
+
+_C, _M = tf.constant([1.0, 2.0, 3.0]), tf.ones([3, 2])
+GUARDED = {  # a length, what is right for rows of that length alone, what other rows give
+    "arg max": (2, lambda x: (tf.argmax(x), tf.argmin(x))),
+    "sum with a constant": (3, lambda x: x + _C),
+    "smaller of both": (3, lambda x: tf.minimum(x, _C + 1.0)),
+    "selected": (3, lambda x: tf.where(_C > 1.0, x, _C)),
+    "arg max of a sum": (3, lambda x: tf.argmax(_C - x)),
+    "squeezed": (1, lambda x: tf.squeeze(x, 0)),
+    "unstacked": (2, lambda x: tf.unstack(x, 2)[1]),
+    "stacked": (3, lambda x: tf.stack([x, _C])),
+    "joined": (3, lambda x: tf.concat([x[None], _C[None]], 0)),
+    "halves": (2, lambda x: x[:1] + x[1:2]),
+    "all but one": (2, lambda x: x[:-1] * x[1:]),
+}
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["ragged", "cut"])
+@pytest.mark.parametrize("name", GUARDED)
+def test_table_of_guarded(name, is_cut):
+    """A branch of a few ops, which fail for rows that do not take it; they ran for all rows."""
+    length, right = GUARDED[name]
+
+    def body(x):
+        like = tf.nest.map_structure(tf.zeros_like, right(tf.ones([length])))
+        return tf.cond(tf.equal(tf.size(x), length), lambda: right(x), lambda: like)
+
+    rows = tf.ragged.constant([[3.0, 1.0, 7.0], [], [5.0], [1.0, 9.0]])
+    expected = [body(x) for x in rows]
+    if is_cut:
+        given = (rows.to_tensor(), tf.constant([3, 0, 1, 2]))
+        found = tf_pfor.vmap(lambda x, k: body(x[:k]), warn=False)(*given)
+    else:
+        found = tf_pfor.vmap(body, warn=False)(rows)
+    for i, row in enumerate(expected):
+        of_row = tf.nest.map_structure(lambda t: t[i], found)  # noqa: B023
+        tf.nest.map_structure(np.testing.assert_array_equal, of_row, row)

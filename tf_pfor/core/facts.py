@@ -484,24 +484,29 @@ def table_of(family: str) -> dict[str, tuple[str, ...]]:
 def may_fail(op: tf.Operation) -> bool:
     """Whether an op of the body could be an error for other values of its inputs."""
     facts, schema = facts_of(op.type), _tf.schema(op.type)
-    given = {*facts.axes, *facts.places}
-    if facts.may_fail or not given or schema is None:
+    if facts.may_fail or schema is None:
         return facts.may_fail
-    inputs = group(op, schema, op.inputs)
+    given = {*facts.axes, *facts.places}
+    inputs = group(op, schema, op.inputs) if given else {}
     found = [x for x in map(inputs.get, given) if isinstance(x, tf.Tensor)]
     return any(_tf.static_value(x) is None for x in found) or _needs_a_size(op)
 
 
 def _needs_a_size(op: tf.Operation) -> bool:
     """Whether an op whose places are constants is an error for some sizes of its operand."""
-    if op.inputs[0].shape.is_fully_defined():
+    if all(x.shape.is_fully_defined() for x in op.inputs):
         return False
     if op.type == "StridedSlice":
         return op.get_attr("shrink_axis_mask") != 0  # x[-1] of a row without elements
     if op.type == "Reshape":
         sizes = _tf.static_value(op.inputs[1])
         return sizes is None or int(np.prod([size for size in sizes if size >= 0])) != 1
-    return op.type in ("BroadcastTo", "Slice", "SplitV")
+    return op.type in _OF_SOME_SIZES
+
+
+_OF_SOME_SIZES = frozenset(
+    ["ArgMax", "ArgMin", "BroadcastTo", "Slice", "Split", "SplitV", "Squeeze", "Unpack"]
+)
 
 
 def operations(op: tf.Operation) -> int | None:

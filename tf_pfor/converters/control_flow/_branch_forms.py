@@ -14,8 +14,11 @@ from tf_pfor.converters.analysis._loop_graphs import input_passed, is_read, plac
 from tf_pfor.converters.analysis._variant_types import BRANCHES, same_constant
 from tf_pfor.converters.control_flow._subgraphs import Converted, Region, stitched
 from tf_pfor.converters.control_flow._trials import OWN, SOME_SIZES, Trial, shape_for
+from tf_pfor.core import regions as regions_
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, Refused
+from tf_pfor.core.facts import facts_of
+from tf_pfor.core.matching import group
 from tf_pfor.core.values import Value, dims, is_static
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSizes, same_sizes
@@ -358,10 +361,55 @@ def stitched_output(
 
 
 def sizes_meet(call: Call, regions: list[Region], args: list[Value]) -> bool:
-    """Whether a branch reads rows of several sizes, which may agree only where it is taken."""
-    rows = [v for v in args if isinstance(v, Ragged)]
-    known = {id(s) for v in rows for s in v.sizes if isinstance(s, RowSizes)}
-    if len(known) < 2 or _tf.in_xla_context(call.emit.graph) or _tf.in_body(call.emit.graph):
+    """Whether inputs of an op of a branch have sizes that may agree only where it is taken.
+
+    Rows that do not take the branch would fail there.
+    """
+    if _tf.in_xla_context(call.emit.graph) or _tf.in_body(call.emit.graph):
         return False
-    ops = [op for r in regions for op in r.graph.get_operations()]
-    return any(sum(not x.shape.is_fully_defined() for x in op.inputs) > 1 for op in ops)
+    return any(isinstance(v, Ragged) for v in args) and any(_meets(r.graph, args) for r in regions)
+
+
+def _meets(graph: Any, args: list[Value]) -> bool:
+    """The same for one branch. A size is an int, or a key that other sizes do not have."""
+    known: dict[Any, tuple[Any, ...] | None] = {}
+    for given, value in zip(graph.inputs, args):
+        own = [("own", id(size)) for size in value.sizes] if isinstance(value, Ragged) else []
+        known[regions_.key(given)] = _keys(given, own)
+    for op in graph.get_operations():
+        facts = facts_of(op.type)
+        is_plain = not (facts.axes or facts.places or op.type in ("Pack", "Squeeze", "Unpack"))
+        read = (known[regions_.key(t)] for t in _data_of(op))
+        shapes = [x for x in read if x is not None and (len(x) > 1 or op.type != "ConcatV2")]
+        if op.type != "IdentityN" and not all(map(_fit, shapes, shapes[1:])):
+            return True
+        widest = max(shapes, key=len, default=()) if is_plain else ()
+        for t in op.outputs:
+            known.setdefault(regions_.key(t), _keys(t, widest))
+    return False
+
+
+def _data_of(op: tf.Operation) -> list[tf.Tensor]:
+    """The inputs of an op that are no axes, shapes or places."""
+    facts, schema = facts_of(op.type), _tf.schema(op.type)
+    if schema is None or not (facts.axes or facts.places):
+        return list(op.inputs)
+    given = group(op, schema, list(op.inputs))
+    data = [x for name, x in given.items() if name not in (*facts.axes, *facts.places)]
+    return [t for x in data for t in (x if isinstance(x, list) else [x])]
+
+
+def _keys(tensor: tf.Tensor, own: Sequence[Any]) -> tuple[Any, ...] | None:
+    """The sizes of a tensor: those that are not known are in ``own``, or new."""
+    shape = dims(tensor)
+    if shape is None:
+        return None
+    own = [*own[: len(shape)], *[None] * (len(shape) - len(own))]
+    new = [(regions_.key(tensor), k) for k in range(len(shape))]
+    return tuple(d if d is not None else o or x for d, o, x in zip(shape, own, new))
+
+
+def _fit(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether two shapes go together in all rows, if they do in one."""
+    pairs = [*zip(reversed(a), reversed(b))]
+    return all(x == y or 1 in (x, y) or {type(x), type(y)} == {int} for x, y in pairs)
