@@ -284,3 +284,33 @@ def test_each_row_is_shuffled_in_an_order_of_its_own():
         orders, counts = np.unique(found, axis=0, return_counts=True)
         assert orders.tolist() == sorted(map(list, itertools.permutations(range(3))))
         assert counts.min() > 50  # 100 are expected, with a deviation of 9
+
+
+# -- Functions that are compiled by themselves -----------------------------------------------------
+
+
+@tf.function(jit_compile=True)
+def _compiled_noise(seed):
+    integers = tf.random.stateless_uniform([2], seed, 0, 100, tf.int64)
+    return integers, tf.random.stateless_normal([], seed)
+
+
+COMPILED = {
+    "rows": _compiled_noise,
+    "branch": lambda s: tf.cond(s[0] > 0, lambda: _compiled_noise(s)[1] * 2.0, lambda: 0.0),
+    "loop": lambda s: tf.while_loop(
+        lambda t, _: t < 2, lambda t, a: (t + 1, a + _compiled_noise(s + t)[1]), (0, 0.0)
+    )[1],
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_functions_draw_the_numbers_of_xla(name):
+    """The body drew the numbers of TensorFlow's kernels: XLA draws others, in a loop too."""
+    with pytest.warns(tf_pfor.FallbackWarning, match="random numbers, of which XLA has others"):
+        _same_as_the_loop(COMPILED[name])
+
+
+def test_a_compiled_map_of_compiled_functions():
+    found = tf_pfor.vmap(_compiled_noise, jit_compile=True)(SEEDS)
+    pairwise(np.testing.assert_array_equal, found, zip(*map(_compiled_noise, SEEDS)))

@@ -72,8 +72,8 @@ class Region:
 
     @property
     def needs_graph(self) -> bool:
-        """Whether kernels that only an optimized graph gets round otherwise than MapDefun's."""
-        return any(op.type in _OTHER_KERNELS for op in self.ops)
+        """Whether MapDefun runs it otherwise than a graph: some kernels, calls compiled by XLA."""
+        return any(op.type in _OTHER_KERNELS or _holds(op, draws_by_xla) for op in self.ops)
 
     @classmethod
     def of(cls, ops: Sequence[tf.Operation], outputs: Iterable[tf.Tensor] | None = None) -> Region:
@@ -233,13 +233,34 @@ def _copy(tensor: tf.Tensor, reader: tf.Operation, known: Mapping[Any, tf.Tensor
     return region.copy(*[known[key(t)] for t in region.inputs])[0]
 
 
+def draws_by_xla(op: tf.Operation) -> bool:
+    """Whether an op calls a function with ``jit_compile=True`` that draws by a seed.
+
+    XLA draws other numbers than TensorFlow's kernels: all fractions, and integers of some seeds.
+    """
+    return op.type in _tf.CALLS and _tf.attr_map(op)["_XlaMustCompile"].b and _holds(op, _draws)
+
+
+def _draws(op: tf.Operation) -> bool:
+    return op.type.startswith(("StatelessMultinomial", "StatelessRandom", "StatelessTruncated"))
+
+
+def _holds(op: tf.Operation, is_so: Callable[[tf.Operation], bool]) -> bool:
+    """Whether something is so for an op, or for one in the functions that it calls."""
+    inner = (o for graph in _tf.functions_of(op) for o in graph.get_operations())
+    return is_so(op) or any(_holds(o, is_so) for o in inner)
+
+
 def copied(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
     """Emits one op on ``inputs`` in the current graph; for a call the called function."""
     graph = tf.compat.v1.get_default_graph()
     is_row_loop = _tf.is_row_loop(op)
     if op.type in _tf.CALLS and not is_row_loop:  # TensorFlow cannot differentiate its copy
         (body,) = _tf.functions_of(op)
-        return Region.of_graph(body).copy(*inputs)
+        copy = Region.of_graph(body).copy
+        if draws_by_xla(op) and not _tf.in_xla_context(graph):
+            copy = tf.function(copy, autograph=False, jit_compile=True)
+        return copy(*inputs)
     schema = _tf.schema(op.type)
     assert schema is not None
     attrs = _tf.attr_map(op).items()

@@ -143,7 +143,7 @@ def _vector_ops() -> dict[str, Callable[[tf.Tensor], tf.Tensor]]:
 def _with_ops(
     rng: _Choices, name: str, read: Callable[[Row], tf.Tensor]
 ) -> tuple[str, Callable[[Row], tf.Tensor]]:
-    """What a program reads, after up to three ops."""
+    """The name and the vector that a program reads, after up to three ops."""
     if rng.ops is None:
         return name, read
     known = _vector_ops()
@@ -361,7 +361,7 @@ def program(
 
     Args:
       seed: says which program.
-      depth: how many statements are within each other.
+      depth: the number of statements within each other.
       maps: whether it is a map in the map.
       ops: whether ops of vectors follow what it reads.
     """

@@ -381,7 +381,7 @@ def _meets(graph: Any, args: list[Value]) -> bool:
         is_plain = not (facts.axes or facts.places or op.type in ("Pack", "Squeeze", "Unpack"))
         read = (known[regions_.key(t)] for t in _data_of(op))
         shapes = [x for x in read if x is not None and (len(x) > 1 or op.type != "ConcatV2")]
-        if op.type != "IdentityN" and not all(map(_fit, shapes, shapes[1:])):
+        if op.type != "IdentityN" and not all(map(_go_together, shapes, shapes[1:])):
             return True
         widest = max(shapes, key=len, default=()) if is_plain else ()
         for t in op.outputs:
@@ -409,7 +409,7 @@ def _keys(tensor: tf.Tensor, own: Sequence[Any]) -> tuple[Any, ...] | None:
     return tuple(d if d is not None else o or x for d, o, x in zip(shape, own, new))
 
 
-def _fit(a: Sequence[Any], b: Sequence[Any]) -> bool:
+def _go_together(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """Whether two shapes go together in all rows, if they do in one."""
     pairs = [*zip(reversed(a), reversed(b))]
     return all(x == y or 1 in (x, y) or {type(x), type(y)} == {int} for x, y in pairs)

@@ -9,12 +9,18 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._wrong_shapes import refuse_wrong_shapes
 from tf_pfor.converters.math import _collectives
+from tf_pfor.core import regions
 from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ALWAYS, FUNCTION_RULES, RegisterPFor
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged_rules import takes_ragged
 
-# Which device or compiler runs a function does not change what it computes.
+# Which device or compiler runs a function does not change what it computes, but for what it draws.
+_DRAWS = (
+    "a function with jit_compile=True draws random numbers, of which XLA has others: compile the "
+    "map as well, vmap(..., jit_compile=True), or leave out both"
+)
 _HINTS = ("Tout", "config", "config_proto", "executor_type", "f")
 
 
@@ -28,6 +34,11 @@ def call_of_function(call: Call, args: list[Value]) -> Any:
     if call.is_row_loop:
         return call.loop_again(args)
     name = call.attr("f").name
+    if regions.draws_by_xla(call.op) and not _tf.in_xla_context(call.emit.graph):
+        if any(v.is_stacked for v in args):
+            raise CannotVectorize(_DRAWS)
+        with call.emit.as_default():
+            return [Value.unstacked(t) for t in regions.copied(call.op, [v.tensor for v in args])]
     rule = FUNCTION_RULES.get(name)
     found = rule and rule.convert(call, args)
     if found is not None:
