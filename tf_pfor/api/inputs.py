@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -60,11 +60,14 @@ def _unknown_zero() -> tf.Tensor:
 def with_unknown_number(elements: Sequence[Element]) -> tuple[list[Element], tf.Tensor]:
     """No rows of the same elements, and how many that are, which is known only when it runs."""
     n = _unknown_zero()
-    cut = [
-        e if e.tensor is None or not e.is_mapped else dataclasses.replace(e, tensor=e.tensor[:n])
-        for e in elements
+    return with_mapped(elements, [x[:n] for x in mapped(elements)]), n
+
+
+def with_tensors(elements: Sequence[Element], supply: Iterator[tf.Tensor]) -> list[Element]:
+    """The elements with other tensors in the places of all."""
+    return [
+        e if e.tensor is None else dataclasses.replace(e, tensor=next(supply)) for e in elements
     ]
-    return cut, n
 
 
 def mapped(elements: Sequence[Element]) -> list[tf.Tensor]:

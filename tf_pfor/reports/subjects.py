@@ -12,7 +12,6 @@ from typing import Any
 from tf_pfor.api import signature_elements
 from tf_pfor.api.options import Options
 from tf_pfor.api.vmap import Axes, mapped_by
-from tf_pfor.core.axes import check_name
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.reports.report import Report
 from tf_pfor.tracing.compiled_function import CompiledFunction, method_of
@@ -37,19 +36,6 @@ class Subject:
     axis_size: int | None
     axis_name: str
     options: Options
-
-    @classmethod
-    def of(
-        cls,
-        fn: object,
-        args: tuple[Any, ...],
-        in_axes: Axes,
-        axis_size: int | None,
-        axis_name: str | None,
-        options: tuple[Any, ...],
-    ) -> Subject:
-        """The subject of a call, with arguments of ``Options.of``; the options are checked."""
-        return cls(fn, args, in_axes, axis_size, check_name(axis_name), Options.of(*options))
 
     def mapped_as(
         self, fn: Any, args: tuple[Any, ...], axis_name: str, options: Options, **changes: Any
