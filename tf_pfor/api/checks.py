@@ -145,7 +145,8 @@ def check_elems(elems: Nest) -> tuple[Any, list[tf.Tensor]]:
     structure = nests.from_user(elems)
     nests.check_leaves(structure, "elems")
     names = nests.paths(structure, "elems")
-    for leaf, name in zip(tf.nest.flatten(structure), _composite_names(structure, names)):
+    whole = nests.paths(tf.nest.map_structure(lambda _: 0, structure), "elems")
+    for leaf, name in zip(tf.nest.flatten(structure), whole):
         if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
             kind = type(leaf).__name__
             if isinstance(leaf, tf.RaggedTensor):
@@ -172,16 +173,6 @@ def check_elems(elems: Nest) -> tuple[Any, list[tf.Tensor]]:
             )
         tensors.append(tensor)
     return structure, tensors
-
-
-def _composite_names(structure: Nest, names: list[str]) -> list[str]:
-    """The name of each leaf when composites are leaves."""
-    out: list[str] = []
-    position = 0
-    for leaf in tf.nest.flatten(structure):
-        out.append(names[position] if position < len(names) else "elems")
-        position += len(nests.flatten(leaf))
-    return out
 
 
 def align(structure: Nest, tensors: Sequence[tf.Tensor]) -> tuple[Dim, list[Element]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -40,6 +43,20 @@ def tensor_of(leaf: Nest, name: str, shared: str) -> tf.Tensor:
             f"{shared}"
         )
     return tensor
+
+
+def filled(structure: Nest, leaves: Sequence[Any]) -> Any:
+    """The nest with other leaves where there is no None; composites are leaves."""
+    supply = iter(leaves)
+    packed = [None if x is None else next(supply) for x in tf.nest.flatten(structure)]
+    return tf.nest.pack_sequence_as(structure, packed)
+
+
+def moved(tensor: tf.Tensor, source: int, destination: int) -> tf.Tensor:
+    """The tensor with one axis moved."""
+    order = [k for k in range(len(tensor.shape)) if k != source]
+    order.insert(destination, source)
+    return tensor if source == destination else tf.transpose(tensor, order)
 
 
 def is_scalar(leaf: object) -> bool:

@@ -14,7 +14,8 @@ from tf_pfor.api import composites, in_blocks, progress
 from tf_pfor.api.bodies import convert_body
 from tf_pfor.api.draws import drawn_once
 from tf_pfor.api.function import called, is_pushed_forward, numbers, with_dense_gradient
-from tf_pfor.api.inputs import Element, check_strings, with_unknown_number
+from tf_pfor.api.inputs import Element, check_strings, with_tensors, with_unknown_number
+from tf_pfor.api.leaves import moved
 from tf_pfor.api.options import Job
 from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis
@@ -77,9 +78,7 @@ def _in_function(job: Job, elements: Sequence[Element], n: Dim, body: Body | Non
 
     def build(*given: tf.Tensor) -> Any:
         supply = iter(given if body is None else map(with_dense_gradient, given))
-        inner = [
-            e if e.tensor is None else dataclasses.replace(e, tensor=next(supply)) for e in elements
-        ]
+        inner = with_tensors(elements, supply)
         size = next(supply) if isinstance(n, tf.Tensor) else n
         if body is None:
             return _build(job, inner, size, outside=[e.whole for e in elements])
@@ -223,6 +222,4 @@ def placed(leaf: object, axis: int | None, position: int) -> Any:
             f"out_axes asks for axis {axis} of output {position} (in the order of "
             f"tf.nest.flatten), which has {rank} axes with the mapped one."
         )
-    perm = list(range(1, rank))
-    perm.insert(axis % rank, 0)
-    return tf.transpose(leaf, perm)
+    return moved(leaf, 0, axis % rank)

@@ -123,24 +123,8 @@ def vmap(
     [12.0, 34.0]
     """
     if fn is None:
-        return functools.partial(
-            vmap,
-            in_axes=in_axes,
-            out_axes=out_axes,
-            axis_size=axis_size,
-            axis_name=axis_name,
-            chunk_size=chunk_size,
-            memory_budget=memory_budget,
-            fallback=fallback,
-            warn=warn,
-            randomness=randomness,
-            while_strategy=while_strategy,
-            out_shapes=out_shapes,
-            jit_compile=jit_compile,
-            progress=progress,
-            strategy=strategy,
-            per_replica=per_replica,
-        )
+        given: dict[str, Any] = {name: x for name, x in locals().items() if name != "fn"}
+        return functools.partial(vmap, **given)
     if not callable(fn):
         raise ArgumentTypeError(
             f"vmap expects a function of one example, found {nests.shown(fn)} of type "
@@ -300,7 +284,7 @@ def _gradients_of_rows(
     if _tf.in_xla_context(graph) or _tf.in_body(graph) or _tf.may_record_gradients():
         return None
     plain = dataclasses.replace(chosen, jit_compile=None)
-    return gradient.of_rows(
+    return gradient(
         lambda one, given: _map(one, in_axes, 0, given, {}, settings, plain), args, axes
     )
 

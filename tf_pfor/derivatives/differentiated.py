@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf._types import COMPOSITE
+from tf_pfor.api.leaves import filled
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.late_gradients import own_constants
@@ -165,13 +166,6 @@ def leaves_like(structure: Nest, given: object, name: str, other: str) -> list[t
     raise ArgumentError(
         f"{name} must be like {other}, {_described(structure)}; found {_described(given)}."
     )
-
-
-def filled(structure: Nest, leaves: Sequence[Any]) -> Any:
-    """The nest with other leaves where there is no None."""
-    supply = iter(leaves)
-    packed = [None if x is None else next(supply) for x in tf.nest.flatten(structure)]
-    return tf.nest.pack_sequence_as(structure, packed)
 
 
 def check_outputs(outputs: Nest, *, is_complex: bool, why: str) -> None:

@@ -7,12 +7,14 @@ such a function is compiled once for each signature.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tf_pfor.api.checks import check_blocks
+from tf_pfor.api.leaves import filled
 from tf_pfor.core import nests
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.settings import ChunkSize
@@ -22,7 +24,6 @@ from tf_pfor.derivatives.differentiated import (
     Fn,
     check_outputs,
     compiled,
-    filled,
     tensors_of,
 )
 from tf_pfor.derivatives.passes import REAL_ONLY, gradients, pusher, scalar_output, zeros_if_none
@@ -34,7 +35,7 @@ from tf_pfor.derivatives.pullbacks import (
     size_of_rows,
     unflattened,
 )
-from tf_pfor.derivatives.row_gradients import RowGradient
+from tf_pfor.derivatives.row_gradients import of_rows
 from tf_pfor.tracing.memory import AUTO, default_budget
 
 _REAL = (
@@ -111,7 +112,7 @@ def _reverse(
 
     made = compiled(fn, argnums, has_aux, compute)
     if not (has_aux or holomorphic or sparse):
-        made.row_gradient = RowGradient(fn, argnums)  # type: ignore[attr-defined]
+        made.row_gradient = functools.partial(of_rows, fn, argnums)  # type: ignore[attr-defined]
     return made
 
 
@@ -168,7 +169,7 @@ def jacfwd(
 
     made = compiled(fn, argnums, has_aux, compute)
     if not (has_aux or holomorphic):
-        made.row_gradient = RowGradient(fn, argnums)  # type: ignore[attr-defined]
+        made.row_gradient = functools.partial(of_rows, fn, argnums)  # type: ignore[attr-defined]
     return made
 
 

@@ -293,6 +293,31 @@ class EagerCall:
         return self.implementation(*self.closures, *self.arguments, *self.options)
 
 
+def cached_call(
+    implementation: Callable[..., Any],
+    closures: tuple[Any, ...],
+    arguments: tuple[Any, ...],
+    options: tuple[Any, ...],
+    *,
+    rows: Callable[..., Rows] | None = None,
+    in_function: bool = False,
+) -> Any:
+    """The result of an ``EagerCall`` with these attributes, or of the same call in a graph.
+
+    An eager call of which no trace can be kept runs as it is, or in a ``tf.function``.
+    """
+
+    def run(*arguments: Nest) -> Any:
+        return implementation(*closures, *arguments, *options)
+
+    if not tf.executing_eagerly():
+        return run(*arguments)
+    found = EagerCall(implementation, closures, arguments, options, rows=rows)()
+    if found is not UNCACHED:
+        return found
+    return (nests.as_function(run) if in_function else run)(*arguments)
+
+
 UNCACHED: Final = object()
 _BY_IDENTITY: Final = "by identity"  # instead of a trace: tensors must be what they are
 _EACH_NUMBER: Final = "each number"  # instead of a trace for any number of rows: there is none

@@ -10,12 +10,14 @@ import tensorflow as tf
 
 from tf_pfor._tf._types import COMPOSITE
 from tf_pfor.api.blocks import in_turn
+from tf_pfor.api.checks import with_rows
+from tf_pfor.api.leaves import moved
 from tf_pfor.api.options import check_bool
 from tf_pfor.core import nests
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
-from tf_pfor.tracing.caching import UNCACHED, EagerCall
+from tf_pfor.tracing.caching import cached_call
 from tf_pfor.tracing.user_code import autographed
 
 
@@ -62,11 +64,7 @@ def scan(
     if isinstance(axis, bool) or not isinstance(axis, numbers.Integral):
         raise ArgumentTypeError(f"scan: axis must be an int, found {axis!r}.")
     options = (length, check_bool(reverse, "scan: reverse"), int(axis))
-    if tf.executing_eagerly():
-        found = EagerCall(_scan, (fn,), (init, xs), options)()
-        if found is not UNCACHED:
-            return found
-    return _scan(fn, init, xs, *options)
+    return cached_call(_scan, (fn,), (init, xs), options)
 
 
 def _scan(
@@ -82,7 +80,7 @@ def _scan(
     _check_dense(rows, "xs")
     given = [] if xs is None else _tensors(rows, "xs")
     n = _length(given, length, axis)
-    given = [_moved(x, axis % len(x.shape), 0) for x in given]
+    given = [moved(x, axis % len(x.shape), 0) for x in given]
     given = [tf.reverse(x, [0]) for x in given] if reverse else given
     kept: dict[str, Any] = {}
 
@@ -116,16 +114,13 @@ def _scan(
     signature = [tf.TensorSpec(t.shape, t.dtype) for t in step.outputs[k:]]
     ys, last = in_turn(in_order, [tf.range(n), *given], signature, n, carried)
     ys = [tf.reverse(y, [0]) for y in ys] if reverse else ys
-    ys = [_moved(_of_length(y, n), 0, axis % len(y.shape)) for y in ys]  # checked in ``flat``
+    ys = [moved(_of_length(y, n), 0, axis % len(y.shape)) for y in ys]  # checked in ``flat``
     stacked = None if kept["ys"] is None else _packed(kept["ys"], ys)
     return _packed(carry, last), stacked
 
 
 def _packed(structure: Nest, tensors: Sequence[tf.Tensor]) -> Nest:
-    """A nest of these tensors, with None where the structure has it."""
-    rest = iter(tensors)
-    leaves = [None if x is None else next(rest) for x in nests.flatten(structure)]
-    return nests.to_user(nests.pack(structure, leaves))
+    return nests.to_user(with_rows(structure, tensors))
 
 
 def _check_dense(structure: Nest, name: str) -> None:
@@ -194,14 +189,6 @@ def _length(given: list[tf.Tensor], length: Any, axis: int) -> Dim:
     ]
     with tf.control_dependencies([c for c in checks if c is not None]):
         return tf.identity(n)
-
-
-def _moved(x: tf.Tensor, source: int, destination: int) -> tf.Tensor:
-    if source == destination:
-        return x
-    perm = [i for i in range(len(x.shape)) if i != source]
-    perm.insert(destination, source)
-    return tf.transpose(x, perm)
 
 
 def _of_length(y: tf.Tensor, n: Dim) -> tf.Tensor:
