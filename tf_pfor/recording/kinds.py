@@ -19,6 +19,7 @@ from tf_pfor.core.facts import FACTS, Facts
 from tf_pfor.core.nests import Nest
 from tf_pfor.recording.nodes import Kind
 from tf_pfor.recording.tensors import Deferred
+from tf_pfor.tracing.all_ops import all_ops
 from tf_pfor.tracing.user_code import autographed
 
 SMALL = 64  # elements of an input whose value may decide on a shape
@@ -455,13 +456,10 @@ def _packer(skeleton: Nest, absent: Sequence[bool]) -> Callable[[list[Any]], Any
 def _effects(graph: tf.Graph) -> set[str]:
     """The effects of a graph: "writes" of variables and resources, "draws" for all others."""
     found: set[str] = set()
-    for op in graph.get_operations():
-        inner = _tf.functions_of(op)
-        for function in inner:
-            found |= _effects(function)
+    for op in all_ops(graph):
         schema = _tf.schema(op.type)
-        if inner or schema is None or not schema.is_stateful or op.type in HARMLESS | _READS:
-            continue
-        has_resource = any(t.dtype == tf.resource for t in op.inputs)
-        found.add("writes" if has_resource else "draws")
+        is_known = schema is None or not schema.is_stateful or op.type in HARMLESS | _READS
+        if not is_known and not _tf.functions_of(op):
+            has_resource = any(t.dtype == tf.resource for t in op.inputs)
+            found.add("writes" if has_resource else "draws")
     return found
