@@ -23,15 +23,14 @@ class ElementsFunction:
     """
 
     def __init__(
-        self, fn: Callable[..., Any], spec: Nest, options: Mapping[str, Any], *, binary: bool
+        self, fn: Callable[..., Any], spec: Nest, options: Mapping[str, Any], binary: bool
     ):
         self._made = fn, spec, options, binary
         self._mapped = Mapped(_reads_elements(fn), options)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leaves out the traces: each process traces ``fn`` again."""
-        fn, spec, options, binary = self._made
-        return _remade, (fn, spec, options, binary)
+        return ElementsFunction, self._made
 
     def __call__(self, elements: Sequence[Nest]) -> list[Any]:
         """The result of each element."""
@@ -47,12 +46,6 @@ class ElementsFunction:
         ]
         cells = [x.tolist() if x.ndim == 1 else [*x] for x in leaves]
         return _rows(tf.nest.pack_sequence_as(found, [_Leaf(c) for c in cells]))
-
-
-def _remade(
-    fn: Callable[..., Any], spec: Nest, options: Mapping[str, object], binary: bool
-) -> ElementsFunction:
-    return ElementsFunction(fn, spec, options, binary=binary)
 
 
 class _Leaf:

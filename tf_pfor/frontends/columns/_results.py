@@ -45,8 +45,6 @@ def tensor_of(value: Nest, what: str) -> Any:
     """
     if isinstance(value, tf.RaggedTensor):
         return value
-    if isinstance(value, tf.Variable):
-        return tf.convert_to_tensor(value)
     try:
         return tf.convert_to_tensor(value)
     except (TypeError, ValueError) as why:

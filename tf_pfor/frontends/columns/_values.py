@@ -117,12 +117,9 @@ def of_one_dtype(
 def missing_among(cells: Sequence[Any]) -> int:
     """The number of missing values in the cells of a list."""
     types = set(map(type, cells))  # most lists have one type: look at the cells of others only
-    may_be = [t for t in types if t is type(None) or t.__name__ in _MISSING or _is_masked(t)]
+    masked = (type(None), np.ma.MaskedArray)
+    may_be = [t for t in types if issubclass(t, masked) or t.__name__ in _MISSING]
     return sum(missing_in(x) for x in cells if type(x) in may_be) if may_be else 0
-
-
-def _is_masked(kind: type) -> bool:
-    return issubclass(kind, np.ma.MaskedArray)
 
 
 def missing_in(cell: object) -> int:

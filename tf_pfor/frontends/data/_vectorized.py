@@ -59,7 +59,7 @@ def vectorize(
     """
     padding = Padding.of(options)
     mapped = of_batch(fn, as_dataset_reads, options, padding.out_shapes)
-    return _OfBatches(mapped, padding)
+    return OfBatches(mapped, padding)
 
 
 def of_batch(
@@ -86,12 +86,7 @@ def of_batch(
     return vmap(one, out_shapes=out_shapes, **of_vmap(options))
 
 
-def padded(mapped: Callable[..., Any], padding: Padding) -> Callable[..., Any]:
-    """The function of a batch with its results padded."""
-    return _OfBatches(mapped, padding) if padding.is_on else mapped
-
-
-class _OfBatches:
+class OfBatches:
     """A function of a batch whose results may be padded."""
 
     def __init__(self, mapped: Callable[..., Any], padding: Padding):
@@ -121,5 +116,5 @@ def _check_batch(batch: Nest) -> None:
 
 
 @subject_of.register
-def _of_batches(fn: _OfBatches, given: Subject) -> Subject | Report:
+def _of_batches(fn: OfBatches, given: Subject) -> Subject | Report:
     return subject_of(fn.mapped, given)

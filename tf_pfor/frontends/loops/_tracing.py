@@ -18,6 +18,7 @@ from tf_pfor.frontends.drop_in import observed_drop_in
 from tf_pfor.frontends.loops import _vectorized
 from tf_pfor.frontends.loops._independence import Analysis, Dependent, source
 from tf_pfor.frontends.loops._report import LoopRecord
+from tf_pfor.tracing.all_ops import all_ops
 from tf_pfor.tracing.user_code import autographed
 
 _no_autograph = tf.autograph.experimental.do_not_convert
@@ -56,7 +57,9 @@ class Tracer:
     def note_others(self, graph: tf.Graph) -> None:
         """Records the loops of a traced graph that were in it before: in concrete functions."""
         known = {r.line for r in self.records}
-        for op in _while_ops(graph, set()):
+        for op in all_ops(graph):
+            if op.type not in _tf.LOOPS:
+                continue
             line = _tf.user_line(op)
             if line not in known or not line:
                 why = "it is in a function that was traced before (a concrete function, a model "
@@ -227,21 +230,3 @@ def _is_loop_or_holder(op: tf.Operation) -> bool:
     return op.type in _tf.CALLS and any(
         inner.type in _tf.LOOPS for g in _tf.functions_of(op) for inner in g.get_operations()
     )
-
-
-def _while_ops(graph: tf.Graph, seen: set[int]) -> list[tf.Operation]:
-    """The loops of a graph and of the functions in it."""
-    found: list[tf.Operation] = []
-    seen.add(id(graph))
-    for op in graph.get_operations():
-        if op.type in _tf.LOOPS:
-            found.append(op)
-        for inner in _tf.functions_of(op) if _has_functions(op) else ():
-            if id(inner) not in seen:
-                found += _while_ops(inner, seen)
-    return found
-
-
-def _has_functions(op: tf.Operation) -> bool:
-    schema = _tf.schema(op.type)
-    return schema is not None and any("func" in kind for kind in schema.attr_types.values())
