@@ -15,12 +15,7 @@ _SCALARS = (bool, int, float, complex, str, bytes)
 
 
 def tensor_of(leaf: Nest, name: str, shared: str) -> tf.Tensor:
-    """The leaf as a tensor.
-
-    Args:
-      leaf: the object that the user gave.
-      name: the name that the user would write.
-      shared: the advice if all rows share it.
+    """The leaf as a tensor; ``name``, and ``shared`` as advice, are for errors.
 
     Raises:
       ArgumentTypeError: if it is no tensor.

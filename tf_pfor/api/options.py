@@ -132,17 +132,10 @@ class Options:
     ) -> Options:
         """The options that the caller chose.
 
-        Args:
-          fallback: "loop", "error", or the op types that may run in a sequential loop.
-          randomness: "different", "same" or "error".
-          while_strategy: "auto", "compact" or "mask".
-          out_shapes: "ragged", "dense" or "padded".
-          warn: whether to warn of ops that run in a sequential loop.
-          may_loop: the ``fallback_to_while_loop`` of TensorFlow's own functions.
-          progress: whether blocks show how many iterations are done.
+        ``may_loop`` is the ``fallback_to_while_loop`` of TensorFlow's own functions.
 
         Raises:
-          ArgumentError: if one of them is none of these, or the two ways to say it disagree.
+          ArgumentError: if an option is wrong, or the two ways to say what may loop disagree.
           ArgumentTypeError: if ``warn`` is no bool.
         """
         if fallback is not None:

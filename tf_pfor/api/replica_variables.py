@@ -23,10 +23,6 @@ _SUMS = ("AssignAddVariableOp", "AssignSubVariableOp")
 def check_variables(body: Body, *, is_local: bool) -> None:
     """Refuses what would be wrong if the rows were split.
 
-    Args:
-      body: the body, traced with the first copies.
-      is_local: all replicas are on this machine.
-
     Raises:
       UnsupportedStateError: for the first variable that would be wrong.
     """

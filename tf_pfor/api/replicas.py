@@ -148,13 +148,6 @@ def run_distributed(
     All of it is one call in the current graph. So a tape around the map sees what the replicas do
     in threads of their own.
 
-    Args:
-      strategy: the strategy.
-      job: the job.
-      elements: the elements of all rows.
-      n: the number of rows.
-      per_replica: whether results stay as the replicas made them.
-
     Raises:
       ArgumentError: in a replica of a strategy, and if results cannot be put together.
       UnsupportedStateError: if the body changes variables in a way that replicas cannot share.

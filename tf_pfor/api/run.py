@@ -52,13 +52,8 @@ def traced(
 ) -> tuple[Body, Sequence[Element]]:
     """The body of a job whose parts run on replicas (``run_part``), and the body's elements.
 
-    All replicas share the first copies of variables; ``update_copies`` ends the job.
-
-    Args:
-      job: the job.
-      elements: the arguments of the body.
-      n: the number of iterations.
-      outside: the caller's tensors whose rows the arguments are.
+    All replicas share the first copies of variables; ``update_copies`` ends the job. ``outside``
+    has the caller's tensors whose rows the arguments are.
     """
     job = dataclasses.replace(job, fn=composites.by_parts(job.fn))
     with _patience.watched(getattr(job.fn, "__name__", "a function")):
@@ -98,12 +93,8 @@ def _build(
 ) -> Any:
     """Traces (unless that was done) and converts a job in the current graph.
 
-    Args:
-      job: the job.
-      elements: the arguments of the body.
-      n: the number of iterations.
-      known_body: the body, if it was traced before, of these elements.
-      outside: the caller's tensors whose rows the arguments are; None for ``elements``' tensors.
+    ``outside`` has the caller's tensors whose rows the arguments are, if these are not the
+    tensors of ``elements``.
     """
     if known_body is None:
         body, elements = _traced(job, elements, outside, _axis(job, n))

@@ -153,13 +153,9 @@ class Chosen:
     """Arguments of ``vmap``, checked, that stay the same for all calls.
 
     Attributes:
-      axis_size: as for ``vmap``.
       block: the number of examples to run at once; None for all; "auto" for as many as fit.
-      budget: bytes for "auto".
       axis_name: the name of the mapped axis, "" for none.
-      jit_compile: as in ``tf.function``.
       strategy: the strategy whose replicas share the rows; None for none.
-      per_replica: as for ``vmap``.
     """
 
     axis_size: int | None

@@ -142,11 +142,7 @@ def tensors_of(structure: Nest) -> list[tf.Tensor]:
 def leaves_like(structure: Nest, given: object, name: str, other: str) -> list[tf.Tensor]:
     """The leaves of a nest that must have the structure and the shapes of another one.
 
-    Args:
-      structure: the nest of tensors and Nones to be like.
-      given: the nest, as the user has it.
-      name: the user's name of the nest.
-      other: the user's name of the nest to be like.
+    ``name`` and ``other`` are the user's names of the two.
 
     Raises:
       ArgumentError: if the structures or shapes differ.
@@ -221,12 +217,8 @@ def compiled(
 ) -> Fn:
     """A function that differentiates in the graph being built, or eagerly in a compiled one.
 
-    Args:
-      fn: the user's function.
-      argnums: the positional arguments to differentiate with respect to.
-      has_aux: ``fn`` returns (outputs, aux), and so does the result.
-      compute: the derivative of a call, with its aux.
-      extra: the number of arguments at the end that are not for ``fn``.
+    ``compute`` makes the derivative of a call, with its aux. The last ``extra`` arguments are not
+    for ``fn``.
     """
     if not callable(fn):
         raise ArgumentError(f"expected a function to differentiate, found {nests.shown(fn)}.")

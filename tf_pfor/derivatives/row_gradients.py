@@ -31,12 +31,8 @@ def of_rows(
 ) -> Any:
     """The gradients [n, ...] of all rows; None where they are not, or need not be, got so.
 
-    Args:
-      fn: the function of a row that is differentiated.
-      argnums: the arguments to differentiate with respect to.
-      map_rows: maps a function over arguments, in the current graph.
-      args: the arguments.
-      axes: for each of them 0 if it is mapped, None if all rows share it.
+    ``map_rows`` maps a function over arguments, in the current graph. ``axes`` has for each of them
+    0 if it is mapped, None if all rows share it.
     """
     chosen = [argnums] if isinstance(argnums, int) else list(argnums)
     if any(not -len(args) <= k < len(args) or axes[k] != 0 for k in chosen):

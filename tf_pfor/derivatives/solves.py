@@ -138,13 +138,7 @@ class _Solver:
         self._variables = {i: dtype for i, dtype in enumerate(found) if dtype is not None}
 
     def run(self, b: _Leaves, start: _Leaves, held: _Leaves) -> tuple[tf.Tensor, _Leaves]:
-        """The number of steps, and the solution with its derivative.
-
-        Args:
-          b: the right side.
-          start: where the steps begin.
-          held: the tensors of A, and of the preconditioner.
-        """
+        """The number of steps, and the solution with its derivative."""
         product = functools.partial(_called, self._product, held[: self._ends])
         solve: Callable[..., _Leaves] = list
         if self._inverse is not None:

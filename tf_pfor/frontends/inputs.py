@@ -178,12 +178,6 @@ def explained(
 ) -> Report:
     """The ``Report`` of a function of one example; of a ``pfor`` body if it has no inputs.
 
-    Args:
-      fn: a function of one tensor for each input.
-      inputs: the inputs of one example.
-      n: the number of rows, None if it is known only at run time.
-      fallback: as for ``vmap``.
-
     Raises:
       ArgumentError: if no input differs between rows.
     """

@@ -31,8 +31,6 @@ class Compiled:
 
     Attributes:
       seconds: the time that compiling took; 0 before the first run.
-      is_jit: whether XLA compiles it.
-      alive: the numbers of its results.
     """
 
     def __init__(
@@ -139,12 +137,7 @@ def _chain(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def one_by_one(path: Sequence[Call], inputs: Sequence[tf.Tensor], results: list[tf.Tensor]) -> None:
-    """Runs the calls of a trace as eager ops.
-
-    Args:
-      path: the calls.
-      inputs: the inputs of the trace.
-      results: the results are added here, up to the call that fails.
+    """Runs the calls of a trace as eager ops; results are added up to the call that fails.
 
     Raises:
       Exception: the error of the call, with the user's line in it.

@@ -73,14 +73,7 @@ class Recording(Calls):
         self.traces = traces
 
     def found(self, step: Step, facts: OpType, given: tuple[Any, ...], items: list[Any]) -> Any:
-        """Decides on a call: a Step, ByValue, a known tensor, PASSED, EAGERLY or CUT.
-
-        Args:
-          step: the call before.
-          facts: the type of the op.
-          given: its inputs and attributes.
-          items: its inputs, with lists opened.
-        """
+        """Decides on a call: a Step, ByValue, a known tensor, PASSED, EAGERLY or CUT."""
         tensors = [x for x in items if isinstance(x, tf.Tensor)]
         attrs = given[len(facts.lists) :]
         way = _way(facts, tensors, attrs)

@@ -33,9 +33,6 @@ class Lazy(Deferred):
     Attributes:
       program: the recorder of the op; None when the op runs, or has run.
       runs_in: the recorder that runs the op now.
-      place: its place in the trace.
-      result: facts that results of its kind share.
-      made: the value when the op has run.
       error: the error of the trace, if that has failed before the op.
     """
 

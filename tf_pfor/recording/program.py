@@ -201,11 +201,7 @@ class Program(Recording, KeepsLazy):
     ) -> Any:
         """The call of an op after those before, or what else becomes of it.
 
-        Args:
-          facts: its type.
-          given: its inputs and attributes.
-          key: equal for calls of one form.
-          items: its inputs, with lists opened.
+        ``key`` is equal for calls of one form. ``items`` are the inputs with lists opened.
         """
         step = self._step or self._first(facts.name)
         if step.depth >= SHORT and self._is_end(step.depth, facts.name):
@@ -327,10 +323,7 @@ class Program(Recording, KeepsLazy):
     def _gradient(self, kind: Kind, wanted: tuple[bool, ...], *args: Sequence[Any]) -> list[Any]:
         """The gradients of the inputs of an op.
 
-        Args:
-          kind: the kind of the op.
-          wanted: true for the inputs that a tape follows.
-          *args: the inputs, the results, and the gradients of the results.
+        ``args`` are the inputs, the results, and the gradients of the results.
         """
         assert kind.gradient is not None
         if _eager_ops.catcher() is not self or not tf.executing_eagerly():

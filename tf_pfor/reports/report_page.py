@@ -87,13 +87,7 @@ def content(
 ) -> str:
     """The content of a page or a notebook.
 
-    Args:
-      title: the name of the function.
-      n: the number of iterations, None if it is not known.
-      records: the rows of the table, each with its share of the time.
-      summary: lines of text.
-      graphs: the body and the functions in it.
-      lines: the user's code, which the page begins with.
+    The user's ``lines`` come first, then the ``records``, each with its share of the time.
     """
     parts = [f'<div class="tfp"><style>{_STYLE}</style>', f"<h1>{_text(title)}</h1>"]
     parts += _source(lines)

@@ -22,12 +22,9 @@ class Subject:
     """A function of one row, its elements, and the options of the map.
 
     Attributes:
-      fn: the function, or an object that stands for one.
       args: the elements, or the number of iterations.
       in_axes: as for ``vmap``; 0 also takes what ``vectorized_map`` and ``pfor`` take.
-      axis_size: as for ``vmap``.
       axis_name: the name of the mapped axis, "" for none.
-      options: the options of the map.
     """
 
     fn: Any

@@ -133,8 +133,6 @@ class EagerCall:
       implementation: ``implementation(*closures, *arguments, *options)`` does it in a graph.
       closures: the user's functions, and options that are nests or functions.
       arguments: nests; tensors and arrays in them are inputs of the trace.
-      options: hashable options.
-      jit_compile: as in ``tf.function``.
       own: traces that only the function called may use again, by key. A function that was made
         once (by ``vmap``, ``jacrev`` ...) promises what ``tf.function`` does: Python runs once for
         each trace. None: what cannot be kept for all is traced each time.

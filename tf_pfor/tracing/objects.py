@@ -101,7 +101,7 @@ class Key:
       known: tensors and variables that the trace may refer to as they are.
       hot: ids of the functions and containers that hold an input.
       numbers: the place of a tensor or array among the inputs, by its id.
-      uses: how often an input was met.
+      uses: the number of places where an input was met.
       tokens: the tokens of objects that count by identity.
     """
 

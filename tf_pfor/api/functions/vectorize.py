@@ -76,12 +76,7 @@ def vectorize(
 
 
 def _make(fn: Callable[..., Any], *options: Any) -> Any:
-    """The function that ``vectorize`` returns.
-
-    Args:
-      fn: as for ``vectorize``.
-      *options: signature, excluded, fallback.
-    """
+    """The function that ``vectorize`` returns."""
 
     def traced(*args: Nest, **kwargs: Nest) -> Any:
         return _broadcast(fn, args, kwargs, *options)
@@ -176,10 +171,7 @@ def _one(
 ) -> Callable[..., Any]:
     """``fn`` of arrays without loop dimensions, with checks of its results.
 
-    Args:
-      fn: the user's function.
-      cores: the parsed signature.
-      places: the numbers of the arguments that the signature describes.
+    ``places`` are the numbers of the arguments that the signature describes.
     """
     converted = autographed(fn)
 

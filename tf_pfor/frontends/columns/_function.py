@@ -83,12 +83,7 @@ def column_function(
 
 
 def check_options(options: MapOptions, asked: str, own: str) -> None:
-    """Refuses options that are not of ``MapOptions``.
-
-    Args:
-      options: all options.
-      asked: the function that was called.
-      own: the other arguments that it has.
+    """Refuses options that are not of ``MapOptions``; ``own`` names what ``asked`` takes beside.
 
     Raises:
       ArgumentTypeError: if there is an unknown one.
@@ -180,7 +175,6 @@ class _Trace:
 
     Attributes:
       specs: the leaves of its signature.
-      function: the function of a batch.
       dense: whether each result of a row is a dense tensor, in the nest of results.
     """
 
@@ -203,9 +197,6 @@ class Mapped:
 
     def __call__(self, batch: Nest) -> tuple[Any, Any]:
         """The results of a batch, and a nest that says of which a row is dense.
-
-        Args:
-          batch: a nest of Tensors, RaggedTensors and ``Uneven``s.
 
         Raises:
           OpError: if an op fails for a row. The message names the row.

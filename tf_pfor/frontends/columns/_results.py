@@ -19,20 +19,16 @@ Batch: TypeAlias = Any
 """Columns by name: a mapping, an Arrow table or batch of records, or a data frame."""
 
 
-def named(result: Nest, asked: str = "") -> dict[str, Any]:
+def named(result: Nest) -> dict[str, Any]:
     """The checked columns of one row, as the user's function returned them.
-
-    Args:
-      result: the result of the function.
-      asked: who asks, for messages.
 
     Raises:
       ArgumentTypeError: if it is no dict of tensors by name.
     """
     if not isinstance(result, Mapping):
         raise ArgumentTypeError(
-            f"The function of {asked or 'column_function'} returned a {type(result).__name__}, "
-            'expected a dict of tensors by the name of a column, such as {"score": score}.'
+            f"The function of column_function returned a {type(result).__name__}, expected a dict "
+            'of tensors by the name of a column, such as {"score": score}.'
         )
     return {name: tensor_of(value, f"column {name!r}") for name, value in result.items()}
 

@@ -28,11 +28,6 @@ _DIGITS = {
 def as_tensor(array: np.ndarray, name: str, dtype: tf.DType | None) -> tf.Tensor:
     """A dense array of numbers or texts as a tensor.
 
-    Args:
-      array: the values.
-      name: the column, for messages.
-      dtype: the dtype that the user gave, or None for the dtype of the array.
-
     Raises:
       ArgumentError: if a value would not stay as it is. Floats may be rounded to other floats.
       ArgumentTypeError: if no tensor holds such values.
@@ -51,11 +46,6 @@ def as_tensor(array: np.ndarray, name: str, dtype: tf.DType | None) -> tf.Tensor
 
 def numbers(cells: Sequence[Any], name: str, dtype: tf.DType | None) -> np.ndarray:
     """Python and NumPy numbers as an array in which integers stay as they are.
-
-    Args:
-      cells: the numbers.
-      name: the column, for messages.
-      dtype: the dtype that the user gave, or None.
 
     Raises:
       ArgumentError: if no dtype holds all integers, or a float64 beside them would round one.
@@ -84,12 +74,7 @@ def numbers(cells: Sequence[Any], name: str, dtype: tf.DType | None) -> np.ndarr
 def of_one_dtype(
     arrays: Sequence[np.ndarray], name: str, dtype: tf.DType | None
 ) -> Sequence[np.ndarray]:
-    """Arrays in a dtype that holds all their values.
-
-    Args:
-      arrays: the cells of a column. The dtype of a cell without elements does not count.
-      name: the column, for messages.
-      dtype: the dtype that the user gave, or None.
+    """Arrays in a dtype that holds all their values; without elements a dtype does not count.
 
     Raises:
       ArgumentError: if integers would change.

@@ -51,12 +51,7 @@ def batched_as(
 ) -> tf.data.Dataset[Any]:
     """The results of a function of one element, in batches as the vectorized form makes them.
 
-    Args:
-      dataset: the dataset of the results.
-      size: the size of a batch.
-      spec: the ``element_spec`` of the vectorized form; None if there is none.
-      padding: the padding of results of different shapes.
-      drop_remainder: as in ``Dataset.batch``.
+    ``spec`` is the ``element_spec`` of the vectorized form; None if there is none.
     """
     dataset = with_parts(dataset)
     leaves = tf.nest.flatten(dataset.element_spec)

@@ -86,13 +86,7 @@ def find_failure(fn: Callable[..., Any], dataset: object) -> Failure | None:
 
 
 def first_failure(fn: Callable[..., Any], spec: Nest, elements: Iterable[Any]) -> Failure | None:
-    """The first of some elements for which a function fails.
-
-    Args:
-      fn: a function of one element, which AutoGraph has converted.
-      spec: the specs of an element.
-      elements: the elements.
-    """
+    """The first of some elements for which a function, converted by AutoGraph, fails."""
     traced = tf.function(fn, arguments(spec), autograph=False).get_concrete_function()
     for index, element in enumerate(elements):
         try:

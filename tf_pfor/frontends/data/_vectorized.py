@@ -65,13 +65,7 @@ def vectorize(
 def of_batch(
     fn: Callable[..., Any], read: Callable[[Any], Any], options: RowOptions, out_shapes: OutShapes
 ) -> Callable[..., Any]:
-    """The function of a batch.
-
-    Args:
-      fn: a function of one element.
-      read: a function from the results of ``fn`` to the results that are stacked.
-      options: all options.
-      out_shapes: as for ``vmap``, in place of the one of the options.
+    """The function of a batch; ``read`` makes what is stacked of the results of ``fn``.
 
     Raises:
       ArgumentError, ArgumentTypeError: if ``fn`` or an option is wrong.
