@@ -105,12 +105,7 @@ def check_blocks(block: object, budget: object, name: str) -> tuple[int | str | 
 
 
 def check_progress(progress: object, block: int | str | None, name: str) -> bool:
-    """Whether progress is to be shown.
-
-    Raises:
-      ArgumentTypeError: if it is no bool.
-      ArgumentError: if there are no blocks.
-    """
+    """Whether progress is to be shown."""
     is_on = check_bool(progress, "progress")
     if is_on and block is None:
         raise ArgumentError(

@@ -338,11 +338,7 @@ def _broadening(x: object) -> Any:
 
 
 def check_axes(structure: Nest, axes: list[Any]) -> None:
-    """Results that are put together again have the mapped axis in front.
-
-    Raises:
-      ArgumentError: if an axis for one of them is not 0.
-    """
+    """Results that are put together again have the mapped axis in front."""
 
     def check(x: object) -> Any:
         if any(axis != 0 for axis in nests.flatten(x)):

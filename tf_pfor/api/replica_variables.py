@@ -21,11 +21,7 @@ _SUMS = ("AssignAddVariableOp", "AssignSubVariableOp")
 
 
 def check_variables(body: Body, *, is_local: bool) -> None:
-    """Refuses what would be wrong if the rows were split.
-
-    Raises:
-      UnsupportedStateError: for the first variable that would be wrong.
-    """
+    """Refuses what would be wrong if the rows were split."""
     for handle, _ in body.captures:
         if _strategies.is_summed_when_read(handle):
             name = _strategies.name_of(handle)

@@ -78,19 +78,11 @@ class Differentiated:
             self._names.append(path)
 
     def require(self, *, is_complex: bool, why: str) -> None:
-        """Refuses arguments that are, or are not, complex.
-
-        Raises:
-          ArgumentError: if one of them is of the wrong kind; ``why`` tells what to do.
-        """
+        """Refuses arguments that are, or are not, complex."""
         _check_kind(self.wrt, self._names, is_complex, why)
 
     def like_the_arguments(self, structure: Nest, name: str) -> list[tf.Tensor]:
-        """The leaves of a nest that must have the structure and the shapes of the arguments.
-
-        Raises:
-          ArgumentError: if it has not.
-        """
+        """The leaves of a nest that must have the structure and the shapes of the arguments."""
         return leaves_like(self._structure, structure, name, "the argument")
 
     def evaluate(self) -> Any:
@@ -143,9 +135,6 @@ def leaves_like(structure: Nest, given: object, name: str, other: str) -> list[t
     """The leaves of a nest that must have the structure and the shapes of another one.
 
     ``name`` and ``other`` are the user's names of the two.
-
-    Raises:
-      ArgumentError: if the structures or shapes differ.
     """
     given = nests.opened(given)
     pairs = present(given, name)

@@ -107,11 +107,7 @@ def tensors_of(variables: Nest) -> list[Any]:
 
 
 def named(variables: Nest) -> list[tuple[Any, str]]:
-    """``tensors_of``, each with the name that a user would write.
-
-    Raises:
-      ArgumentError: if there are none.
-    """
+    """``tensors_of``, each with the name that a user would write."""
     leaves = tensors_of(variables)
     if not leaves:
         raise ArgumentError(
@@ -122,11 +118,7 @@ def named(variables: Nest) -> list[tuple[Any, str]]:
 
 
 def _checked(variables: Nest) -> list[Any]:
-    """The leaves, which must be tensors or variables with gradients.
-
-    Raises:
-      ArgumentError: if they are not.
-    """
+    """The leaves, which must be tensors or variables with gradients."""
     for leaf, name in named(variables):
         if not isinstance(leaf, (tf.Tensor, tf.Variable)):
             raise ArgumentTypeError(

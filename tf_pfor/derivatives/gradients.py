@@ -143,11 +143,7 @@ def _differentiated(
 
 
 def _variables(variables: Nest) -> list[tf.Variable]:
-    """The leaves, Keras variables as the TensorFlow variables that they hold.
-
-    Raises:
-      ArgumentError, ArgumentTypeError: if one is no variable, or has no gradient.
-    """
+    """The leaves, Keras variables as the TensorFlow variables that they hold."""
     if variables is None:
         return []
     leaves = named(nests.from_user(variables))

@@ -36,9 +36,6 @@ def refuse_constants(results: Sequence[tf.Tensor], sources: Sequence[Any]) -> No
 
     TensorFlow would leave their part of the derivative out and say nothing. Such an op is
     ``tf.numpy_function``; for second derivatives the gradient of a ``tf.image.resize`` is one.
-
-    Raises:
-      ArgumentError: if there is such an op between them.
     """
     op, _ = _between(results, {id(_seen(x)) for x in sources}, _is_left_out)
     if op is None:
@@ -63,9 +60,6 @@ def refuse_nonlinear(pulled: Sequence[tf.Tensor], cotangents: Sequence[tf.Tensor
 
     No jacobian has such a gradient, for example one that is clipped: the gradient for one cotangent
     says nothing about that for another.
-
-    Raises:
-      ArgumentError: if an op between them is not linear.
     """
     op, _ = _between(pulled, {id(_seen(x)) for x in cotangents}, _is_not_linear)
     if op is not None:

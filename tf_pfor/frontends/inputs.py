@@ -73,11 +73,7 @@ class Input:
 
 
 def checked(name: str, spec: tf.TensorSpec, kind: str) -> Input:
-    """An input, after a check that it may be of this kind.
-
-    Raises:
-      ArgumentError: if a ragged input knows all of its sizes, or none.
-    """
+    """An input, after a check that it may be of this kind."""
     found = Input(name, spec, kind)
     if kind == "ragged" and (spec.shape.rank is None or not found.open_axes):
         raise ArgumentError(
@@ -176,11 +172,7 @@ def explained(
     *,
     fallback: Fallback | None = None,
 ) -> Report:
-    """The ``Report`` of a function of one example; of a ``pfor`` body if it has no inputs.
-
-    Raises:
-      ArgumentError: if no input differs between rows.
-    """
+    """The ``Report`` of a function of one example; of a ``pfor`` body if it has no inputs."""
     if not inputs:
         return explain(fn, n, fallback=fallback)
     if all(x.kind == "shared" for x in inputs):

@@ -37,11 +37,7 @@ class Subject:
     def mapped_as(
         self, fn: Any, args: tuple[Any, ...], axis_name: str, options: Options, **changes: Any
     ) -> Subject:
-        """The same of a function with options of its own, which are kept where none are given.
-
-        Raises:
-          ArgumentError: if axes are given, too.
-        """
+        """The same of a function with options of its own, which are kept where none are given."""
         if self.in_axes != 0 or self.axis_size is not None:
             raise ArgumentError(
                 f"{self.fn!r} is mapped already, and in_axes or axis_size is given. Expected: the "

@@ -124,11 +124,7 @@ def _packed(structure: Nest, tensors: Sequence[tf.Tensor]) -> Nest:
 
 
 def _check_dense(structure: Nest, name: str) -> None:
-    """Refuses tensors that have no rows of one shape.
-
-    Raises:
-      ArgumentTypeError: if there is a RaggedTensor, a SparseTensor or the like.
-    """
+    """Refuses tensors that have no rows of one shape."""
     for x in tf.nest.flatten(structure):
         if isinstance(x, COMPOSITE):
             raise ArgumentTypeError(
@@ -139,11 +135,7 @@ def _check_dense(structure: Nest, name: str) -> None:
 
 
 def _tensors(structure: Nest, name: str) -> list[tf.Tensor]:
-    """The leaves of a nest as tensors of known rank; a leaf may be None, and is left out.
-
-    Raises:
-      ArgumentError, ArgumentTypeError: if one is none.
-    """
+    """The leaves of a nest as tensors of known rank; a leaf may be None, and is left out."""
     found: list[tf.Tensor] = []
     for x, path in zip(nests.flatten(structure), nests.paths(structure, name)):
         if x is None:
@@ -197,11 +189,7 @@ def _of_length(y: tf.Tensor, n: Dim) -> tf.Tensor:
 
 
 def _like(carry: Nest, carried: list[tf.Tensor], new: Nest) -> list[tf.Tensor]:
-    """The leaves of a new carry.
-
-    Raises:
-      ArgumentError: if it is not like the first one.
-    """
+    """The leaves of a new carry."""
     try:
         tf.nest.assert_same_structure(carry, new, expand_composites=True)
         pairs = [*zip(nests.flatten(carry), nests.flatten(new))]

@@ -217,11 +217,7 @@ class _Array:
 
     @classmethod
     def of(cls, x: Nest, name: str, core: Core) -> _Array:
-        """The array of an argument, or of an output of the function.
-
-        Raises:
-          ArgumentError, ArgumentTypeError: if it is no tensor, or has too few axes.
-        """
+        """The array of an argument, or of an output of the function."""
         try:
             tensor = tf.convert_to_tensor(x)
         except (TypeError, ValueError) as why:
@@ -252,11 +248,7 @@ class _Array:
 
 
 def _match_cores(arguments: Sequence[_Array]) -> None:
-    """Checks that core dimensions of one name have one size: unknown sizes when the map runs.
-
-    Raises:
-      ArgumentError: if not.
-    """
+    """Checks that core dimensions of one name have one size: unknown sizes when the map runs."""
     places: dict[str, list[tuple[_Array, int]]] = {}
     for a in arguments:
         for k, name in enumerate(a.core):
@@ -292,9 +284,6 @@ def _match_loops(arguments: Sequence[_Array]) -> list[list[int | None]]:
     """For each argument the place of each loop dimension: 0, or None where it is shared.
 
     Dimensions of size 1 that are shared are taken out of the tensors.
-
-    Raises:
-      ArgumentError: if the loop dimensions do not broadcast.
     """
     depth = max((a.loops for a in arguments), default=0)
     axes: list[list[int | None]] = [[None] * depth for _ in arguments]

@@ -56,11 +56,7 @@ class _Leaf:
 
 
 def _batch(elements: Sequence[Nest], spec: Nest, name: str) -> Any:
-    """The nest of an element with a batch in the place of each cell.
-
-    Raises:
-      ArgumentError, ArgumentTypeError: if elements differ in structure, or cells are no tensors.
-    """
+    """The nest of an element with a batch in the place of each cell."""
     first = elements[0]
     if not isinstance(first, (Mapping, tuple)):
         return _inputs.tensors(elements, name or "element", spec)
@@ -83,11 +79,7 @@ def _batch(elements: Sequence[Nest], spec: Nest, name: str) -> Any:
 
 
 def _part(spec: Nest, key: Hashable) -> Any:
-    """The spec of a part of an element; None where the user gave none.
-
-    Raises:
-      ArgumentTypeError: if the spec has another structure than the element.
-    """
+    """The spec of a part of an element; None where the user gave none."""
     if spec is None:
         return None
     if isinstance(spec, Mapping) and isinstance(key, str):

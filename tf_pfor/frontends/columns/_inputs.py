@@ -334,11 +334,7 @@ def _dense(made: Column, name: str, spec: tf.TensorSpec) -> tf.Tensor:
 
 
 def _uneven(made: Column, spec: tf.TensorSpec) -> Uneven:
-    """Cells with some sizes that differ, as the spec says.
-
-    Raises:
-      ValueError: if they do not fit.
-    """
+    """Cells with some sizes that differ, as the spec says."""
     if isinstance(made, tf.RaggedTensor):
         made = padded(dense_cells(made), made.flat_values) if size_of(made) else made.to_tensor()
     if isinstance(made, tf.Tensor):

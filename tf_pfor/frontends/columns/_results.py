@@ -20,11 +20,7 @@ Batch: TypeAlias = Any
 
 
 def named(result: Nest) -> dict[str, Any]:
-    """The checked columns of one row, as the user's function returned them.
-
-    Raises:
-      ArgumentTypeError: if it is no dict of tensors by name.
-    """
+    """The checked columns of one row, as the user's function returned them."""
     if not isinstance(result, Mapping):
         raise ArgumentTypeError(
             f"The function of column_function returned a {type(result).__name__}, expected a dict "
@@ -34,11 +30,7 @@ def named(result: Nest) -> dict[str, Any]:
 
 
 def tensor_of(value: Nest, what: str) -> Any:
-    """One value of a row as a Tensor or a RaggedTensor.
-
-    Raises:
-      ArgumentTypeError: if it is neither.
-    """
+    """One value of a row as a Tensor or a RaggedTensor."""
     if isinstance(value, tf.RaggedTensor):
         return value
     try:
@@ -114,11 +106,7 @@ class Cells:
 
 
 def columns_of(batch: Batch) -> Mapping[str, Any]:
-    """The columns of a batch by name.
-
-    Raises:
-      ArgumentTypeError: if it has no named columns.
-    """
+    """The columns of a batch by name."""
     arrow, pandas = sys.modules.get("pyarrow"), sys.modules.get("pandas")
     if arrow is not None and isinstance(batch, (arrow.Table, arrow.RecordBatch)):
         return dict(zip(batch.schema.names, batch.columns))

@@ -124,11 +124,7 @@ def _traced(fn: Callable[..., Any], spec: tf.TypeSpec[Any]) -> Any:
 
 
 def check_stateless(fn: Callable[..., Any], spec: Nest) -> Any:
-    """Refuses functions that change variables: a trial would change them. Returns the graph.
-
-    Raises:
-      ArgumentError: if the function changes a variable; it names the line.
-    """
+    """Refuses functions that change variables: a trial would change them. Returns the graph."""
     graph = _traced(fn, spec)
     for access in Accesses(graph).all:
         if access.writes:
@@ -142,11 +138,7 @@ def check_stateless(fn: Callable[..., Any], spec: Nest) -> Any:
 
 
 def is_pure(fn: Callable[..., Any], spec: object) -> bool:
-    """Whether nobody sees how often a function is called: it calls no Python, and prints nothing.
-
-    Raises:
-      ArgumentError: if the function changes variables.
-    """
+    """Whether nobody sees how often a function runs: it calls no Python, and prints nothing."""
     return not any(op.type in _SEEN for op in all_ops(check_stateless(fn, spec)))
 
 

@@ -113,11 +113,7 @@ def arguments(element: Nest) -> tuple[Any, ...]:
 
 
 def check_components(spec: object) -> None:
-    """Refuses datasets whose elements cannot be batched.
-
-    Raises:
-      ArgumentTypeError: if a component is a dataset, an optional or the like.
-    """
+    """Refuses datasets whose elements cannot be batched."""
     for leaf in tf.nest.flatten(spec):
         if _is_none(leaf):
             continue

@@ -65,11 +65,7 @@ def vectorize(
 def of_batch(
     fn: Callable[..., Any], read: Callable[[Any], Any], options: RowOptions, out_shapes: OutShapes
 ) -> Callable[..., Any]:
-    """The function of a batch; ``read`` makes what is stacked of the results of ``fn``.
-
-    Raises:
-      ArgumentError, ArgumentTypeError: if ``fn`` or an option is wrong.
-    """
+    """The function of a batch; ``read`` makes what is stacked of the results of ``fn``."""
     check_callable(fn, "fn")
     converted = autographed(fn)
 
@@ -94,11 +90,7 @@ class OfBatches:
 
 
 def _check_batch(batch: Nest) -> None:
-    """Refuses an element in the place of a batch.
-
-    Raises:
-      ArgumentError: if a component has no axis.
-    """
+    """Refuses an element in the place of a batch."""
     for i, component in enumerate(batch):
         for x, path in zip(nests.flatten(component), nests.paths(component, f"component {i}")):
             if isinstance(x, tf.Tensor) and x.shape.rank == 0:

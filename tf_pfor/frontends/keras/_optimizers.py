@@ -41,9 +41,6 @@ def check_optimizer(optimizer: Nest, pairs: Sequence[Any], policy: str, *, scale
 
     ``pairs`` has each trainable variable of the ensemble, [k, ...], and the one of a model.
     ``scales``: Keras may wrap the optimizer, to scale the loss.
-
-    Raises:
-      ArgumentError: if a norm, a scale of losses or an update is computed over several members.
     """
     if optimizer is None:
         return
@@ -144,11 +141,7 @@ def _apply(optimizer: Nest, gradients: Sequence[np.ndarray], variables: Sequence
 
 
 def _copied(optimizer: Nest) -> Any:
-    """A new optimizer of the same config, with a fixed learning rate.
-
-    Raises:
-      ArgumentError: if the optimizer has no config of which another can be made.
-    """
+    """A new optimizer of the same config, with a fixed learning rate."""
     try:
         made = type(optimizer).from_config(_tried(optimizer.get_config()))
     except Exception as why:  # whatever a class of the user raises
