@@ -89,17 +89,11 @@ def _bad_iters(found: object) -> ArgumentTypeError:
     )
 
 
-def check_block(block: object, name: str = "parallel_iterations") -> int | str | None:
-    """A block size as an int, None for all at once, or "auto" for as many as fit."""
-    if isinstance(block, str) and block == AUTO:
-        return block
-    return fixed_block(block, name, " or 'auto'")
-
-
 def check_blocks(block: object, budget: object, name: str) -> tuple[int | str | None, int | None]:
-    """A block size and the bytes for "auto"."""
-    size, limit = check_block(block, name), check_budget(budget)
-    if limit is not None and size != AUTO:
+    """A block size (None: all at once; "auto": as many as fit), and the bytes for "auto"."""
+    is_auto = isinstance(block, str) and block == AUTO
+    size, limit = AUTO if is_auto else fixed_block(block, name, " or 'auto'"), check_budget(budget)
+    if limit is not None and not is_auto:
         raise ArgumentError(f"memory_budget is for {name}='auto', which is not set.")
     return size, limit
 

@@ -40,6 +40,16 @@ def tensor_of(leaf: Nest, name: str, shared: str) -> tf.Tensor:
     return tensor
 
 
+def array(x: Nest, name: str) -> tf.Tensor:
+    """A tensor, or an array or the like as one; ``name`` is for the error."""
+    try:
+        return tf.convert_to_tensor(x)
+    except (TypeError, ValueError) as why:
+        raise ArgumentTypeError(
+            f"{name} is a {type(x).__name__}, expected a tensor or an array."
+        ) from why
+
+
 def filled(structure: Nest, leaves: Sequence[Any]) -> Any:
     """The nest with other leaves where there is no None; composites are leaves."""
     supply = iter(leaves)

@@ -132,7 +132,7 @@ def vmap(
         )
     _check_axes(in_axes, "in_axes")
     _check_axes(out_axes, "out_axes")
-    _check_size(axis_size, "axis_size", 0)
+    _check_size(axis_size)
     if jit_compile is not None:
         check_bool(jit_compile, "jit_compile")
     block, budget = check_blocks(chunk_size, memory_budget, "chunk_size")
@@ -294,8 +294,8 @@ def _check_axes(axes: Axes, name: str) -> None:
             )
 
 
-def _check_size(value: object, name: str, least: int) -> None:
-    if value is None:
+def _check_size(size: object) -> None:
+    if size is None:
         return
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise ArgumentError(f"{name} must be an int of at least {least} or None, found {value!r}.")
+    if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 0:
+        raise ArgumentError(f"axis_size must be an int of at least 0 or None, found {size!r}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import linecache
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from tf_pfor import _tf
 from tf_pfor.core.registry import Outcome
 from tf_pfor.core.report import Recorder
 from tf_pfor.reports import estimates
-from tf_pfor.reports.source_lines import ORDER
+from tf_pfor.reports.source_lines import ORDER, text_at
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ def records(recorder: Recorder) -> list[OpRecord]:
         if op.type != "Const":
             groups.setdefault((op.type, outcome, reason), []).append(op)
     found = [
-        OpRecord(op_type, len(ops), outcome, reason, line, _source(line), *_estimated(ops))
+        OpRecord(op_type, len(ops), outcome, reason, line, text_at(line), *_estimated(ops))
         for (op_type, outcome, reason), ops in groups.items()
         for line in [_tf.user_line(ops[0])]
     ]
@@ -91,12 +90,6 @@ def _estimated(ops: Sequence[Any]) -> tuple[float | None, float | None]:
     if not known:
         return None, None
     return sum(flops for flops, _ in known), sum(made for _, made in known)
-
-
-def _source(line: str) -> str:
-    """The text of the user's code at ``file:line``; "" if it cannot be read."""
-    file, _, number = line.rpartition(":")
-    return linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
 
 
 def short(line: str) -> str:

@@ -108,6 +108,11 @@ def _text(file: str, number: int) -> str:
     return linecache.getline(file, number).rstrip() if file else ""
 
 
+def text_at(line: str) -> str:
+    """The text of the user's code at ``file:line``; "" if it cannot be read."""
+    return _text(*_place(line)).strip()
+
+
 def _places(found: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
     """The lines that were found, and all lines of the functions around them."""
     numbers: dict[str, set[int]] = {}

@@ -139,7 +139,6 @@ class Walk(objects.Key):
             return self.transformed(f, made, mode)
         if not self.enter(f, mode):
             return None
-        uses = self.uses
         code = f.__code__
         self.parts.append(code)
         read = reads(code)
@@ -154,16 +153,15 @@ class Walk(objects.Key):
             self.visit(f.__kwdefaults__, mode)
         if f.__dict__ and not library:
             self.visit({k: v for k, v in f.__dict__.items() if k not in _DECORATION}, BY_IDENTITY)
-        return self.leave(f, mode, uses)
+        return self.leave(f, mode)
 
     def transformed(self, f: object, made: Transformed, mode: int) -> None:
         """Adds a function of this package: of what it was made."""
         mode = min(mode, CLOSURE)
         if self.enter(f, mode):
-            uses = self.uses
             self.parts += (made.make, made.options)
             self.visit(made.roots, mode)
-            self.leave(f, mode, uses)
+            self.leave(f, mode)
 
     def _globals(self, space: dict[str, Any], names: tuple[Chain, ...], mode: int) -> None:
         for chain in names:
@@ -263,25 +261,23 @@ def _sequence(walk: Walk, x: Any, mode: int) -> None:
     if not x:
         walk.parts += (type(x), 0)
     elif walk.enter(x, mode):
-        uses = walk.uses
         walk.parts += (type(x), len(x))
         if len(x) > objects.MAX_PARTS:
             raise Uncacheable("it refers to too much to look at in each call")
         for item in x:
             walk.visit(item, mode)
-        walk.leave(x, mode, uses)
+        walk.leave(x, mode)
 
 
 def _mapping(walk: Walk, x: Any, mode: int) -> None:
     if walk.enter(x, mode):
-        uses = walk.uses
         walk.parts += (type(x), len(x))
         for key, item in x.items():
             walk.visit(key, BY_IDENTITY)
             walk.visit(item, mode)
         if isinstance(x, collections.defaultdict):
             walk.visit(x.default_factory, BY_IDENTITY)
-        walk.leave(x, mode, uses)
+        walk.leave(x, mode)
 
 
 def _set(walk: Walk, x: Any, mode: int) -> None:
@@ -323,12 +319,11 @@ def _method(walk: Walk, x: types.MethodType, mode: int) -> None:
 
 def _partial(walk: Walk, x: functools.partial[Any], mode: int) -> None:
     if walk.enter(x, mode):
-        uses = walk.uses
         walk.parts.append(functools.partial)
         walk.visit(x.func, mode)
         walk.visit(x.args, mode)
         walk.visit(x.keywords, mode)
-        walk.leave(x, mode, uses)
+        walk.leave(x, mode)
 
 
 def _builtin(walk: Walk, x: Any, mode: int) -> None:
@@ -358,17 +353,16 @@ def _class(walk: Walk, x: type, mode: int) -> None:
 def _dataclass(walk: Walk, x: Any, mode: int) -> None:
     """An argument: its fields may hold inputs."""
     if walk.enter(x, mode):
-        uses = walk.uses
         objects.visit_class(walk, type(x), with_construction=True)
         for field in dataclasses.fields(x):
             walk.visit(getattr(x, field.name), mode if field.init else BY_IDENTITY)
-        walk.leave(x, mode, uses)
+        walk.leave(x, mode)
 
 
 def _object(walk: Walk, x: object, mode: int) -> None:
     if walk.enter(x, BY_IDENTITY):
         objects.visit_object(walk, x)
-        walk.leave(x, BY_IDENTITY, walk.uses)
+        walk.leave(x, BY_IDENTITY)
 
 
 _EXACT: dict[type, _Visitor] = {

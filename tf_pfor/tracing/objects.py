@@ -116,7 +116,7 @@ class Key:
         self.tokens: list[int] = []
         self._placeholders = {id(t) for t in placeholders}
         self._seen: dict[int, int] = {}
-        self._open: set[int] = set()
+        self._open: dict[int, int] = {}  # the uses before what was begun
         self._alive: list[Any] = []
 
     def visit(self, x: object, mode: int) -> None:
@@ -140,14 +140,13 @@ class Key:
             raise Uncacheable("it refers to too much to look at in each call")
         self._seen[place] = len(self._seen)
         self._alive.append(x)
-        self._open.add(place)
+        self._open[place] = self.uses
         return True
 
-    def leave(self, x: object, mode: int, uses: int) -> None:
-        """Ends what ``enter`` began, when there were so many ``uses`` of inputs."""
+    def leave(self, x: object, mode: int) -> None:
+        """Ends what ``enter`` began; it is hot if it has used inputs."""
         place = id(x) if mode else ~id(x)
-        self._open.discard(place)
-        if mode and self.uses != uses:
+        if self._open.pop(place) != self.uses and mode:
             self.hot.add(place)
 
     def token(self, x: object) -> None:
@@ -182,12 +181,11 @@ def visit_rows(walk: Key, x: tf.RaggedTensor, mode: int) -> None:
     if not all(map(walk.may_be_input, parts)):
         raise Uncacheable("it holds a RaggedTensor of a graph")
     if walk.enter(x, mode):
-        uses = walk.uses
         walk.parts += ("ragged", repr(rows_spec(x)))
         for part in parts:
             is_fixed = part is x.row_splits or not part.shape.rank
             walk.input(part, part, part.shape if is_fixed else [None, *part.shape[1:]])
-        walk.leave(x, mode, uses)
+        walk.leave(x, mode)
 
 
 def rows_spec(x: tf.RaggedTensor, n: int | None = None) -> tf.RaggedTensorSpec:
@@ -381,7 +379,7 @@ def visit_class(walk: Key, cls: type, *, with_construction: bool) -> None:
                 walk.parts.append(name)
                 walk.visit(value, _BY_IDENTITY)
     walk.parts.append("end of class")
-    walk.leave(cls, _BY_IDENTITY, walk.uses)
+    walk.leave(cls, _BY_IDENTITY)
 
 
 def _counts(name: str, value: object, with_construction: bool) -> bool:

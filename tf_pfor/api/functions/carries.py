@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_pfor._tf._types import COMPOSITE
 from tf_pfor.api.blocks import in_turn
 from tf_pfor.api.checks import with_rows
-from tf_pfor.api.leaves import moved
+from tf_pfor.api.leaves import array, moved
 from tf_pfor.api.options import check_bool
 from tf_pfor.core import nests
 from tf_pfor.core.emit import Dim
@@ -140,12 +140,7 @@ def _tensors(structure: Nest, name: str) -> list[tf.Tensor]:
     for x, path in zip(nests.flatten(structure), nests.paths(structure, name)):
         if x is None:
             continue
-        try:
-            found.append(tf.convert_to_tensor(x))
-        except (TypeError, ValueError) as why:
-            raise ArgumentTypeError(
-                f"scan: {path} is a {type(x).__name__}, expected a tensor or an array."
-            ) from why
+        found.append(array(x, f"scan: {path}"))
         if found[-1].shape.rank is None:
             raise ArgumentError(f"scan: {path} has unknown rank. Give it one: tf.ensure_shape.")
     return found

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.api.leaves import array
 from tf_pfor.api.options import check_fallback
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core import nests
@@ -218,12 +219,7 @@ class _Array:
     @classmethod
     def of(cls, x: Nest, name: str, core: Core) -> _Array:
         """The array of an argument, or of an output of the function."""
-        try:
-            tensor = tf.convert_to_tensor(x)
-        except (TypeError, ValueError) as why:
-            raise ArgumentTypeError(
-                f"vectorize: {name} is a {type(x).__name__}, expected a tensor or an array."
-            ) from why
+        tensor = array(x, f"vectorize: {name}")
         made = cls(name, tensor, core)
         if tensor.shape.rank is None:
             raise ArgumentError(

@@ -38,7 +38,11 @@ _HARMLESS = frozenset(
 
 
 class Dependent(Exception):  # noqa: N818  (a verdict, not an error)
-    """Trips are not independent, or cannot be proven to be; says why."""
+    """Trips are not independent, or cannot be proven to be; says why, and in which line."""
+
+    def __init__(self, why: str, line: str = ""):
+        super().__init__(why)
+        self.line = line
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -95,31 +95,22 @@ class Tracer:
     def _loop(self, own: Callable[..., Any], *args: Nest, **kwargs: Nest) -> Any:
         """A while loop: vectorized, or as TensorFlow makes it."""
         kind, line = _loops.kind_of_loop(), _stacks.user_line()
-        if kwargs.get("back_prop") is False:
-            return self._kept(
-                LoopRecord(kind, line, False, "back_prop is False"), own, args, kwargs
-            )
         given = args[2] if len(args) > 2 else kwargs["loop_vars"]
-        if not any(isinstance(x, tf.TensorArray) for x in tf.nest.flatten(given)):
-            why = "it fills no TensorArray: nothing of each trip is kept"
-            return self._kept(LoopRecord(kind, line, False, why), own, args, kwargs)
-        if _under_xla.get():
-            _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
         try:
+            if kwargs.get("back_prop") is False:
+                raise Dependent("back_prop is False")
+            if not any(isinstance(x, tf.TensorArray) for x in tf.nest.flatten(given)):
+                raise Dependent("it fills no TensorArray: nothing of each trip is kept")
+            if _under_xla.get():
+                _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
             made, line = _vectorized_loop(own, args, kwargs, recorder := Recorder())
         except Dependent as why:
-            line = getattr(why, "line", "") or line
-            return self._kept(LoopRecord(kind, line, False, str(why)), own, args, kwargs)
+            self.records.append(LoopRecord(kind, why.line or line, False, str(why)))
+            return own(*args, **kwargs)
         self.records.append(LoopRecord(kind, line, True))
         if self._heard is not None:
             self._heard.extend(recorder)
         return made
-
-    def _kept(
-        self, record: LoopRecord, own: Callable[..., Any], args: Nest, kwargs: dict[str, Any]
-    ) -> Any:
-        self.records.append(record)
-        return own(*args, **kwargs)
 
 
 def with_tracer(fn: Callable[..., Any], tracer: Tracer, jit_compile: bool) -> Callable[..., Any]:
@@ -158,12 +149,10 @@ def _vectorized_loop(
             _vectorized.results(found, Recorder())  # nothing is emitted where it cannot be
         made = _vectorized.results(found, recorder)
     except Dependent as why:
-        vars(why)["line"] = line
+        why.line = line
         raise
     except tf.errors.InvalidArgumentError as failed:  # a check that can be told to fail before
-        why = Dependent(f"it would fail when it runs: {failed.message}")
-        vars(why)["line"] = line
-        raise why from None
+        raise Dependent(f"it would fail when it runs: {failed.message}", line) from None
     leaves: list[Any] = []
     for leaf in _leaves(kept["result"]):
         tensor = leaf if isinstance(leaf, tf.Tensor) else leaf.flow
