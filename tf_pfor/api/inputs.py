@@ -52,14 +52,12 @@ class Element:
         return tf.TensorSpec(shape[1:] if self.is_mapped else shape, self.tensor.dtype)
 
 
-def _unknown_zero() -> tf.Tensor:
-    """The int32 number 0, which neither static shapes nor TensorFlow's constant folding know."""
-    return tf.raw_ops.PlaceholderWithDefault(input=tf.constant(0), shape=[])
-
-
 def with_unknown_number(elements: Sequence[Element]) -> tuple[list[Element], tf.Tensor]:
-    """No rows of the same elements, and how many that are, which is known only when it runs."""
-    n = _unknown_zero()
+    """No rows of the same elements, and how many that are.
+
+    Neither static shapes nor TensorFlow's constant folding know that it is 0.
+    """
+    n = tf.raw_ops.PlaceholderWithDefault(input=tf.constant(0), shape=[])
     return with_mapped(elements, [x[:n] for x in mapped(elements)]), n
 
 

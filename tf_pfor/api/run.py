@@ -15,7 +15,6 @@ from tf_pfor.api.bodies import convert_body
 from tf_pfor.api.draws import drawn_once
 from tf_pfor.api.function import called, is_pushed_forward, numbers, with_dense_gradient
 from tf_pfor.api.inputs import Element, check_strings, with_tensors, with_unknown_number
-from tf_pfor.api.leaves import moved
 from tf_pfor.api.options import Job
 from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis
@@ -213,4 +212,6 @@ def placed(leaf: object, axis: int | None, position: int) -> Any:
             f"out_axes asks for axis {axis} of output {position} (in the order of "
             f"tf.nest.flatten), which has {rank} axes with the mapped one."
         )
-    return moved(leaf, 0, axis % rank)
+    perm = list(range(1, rank))
+    perm.insert(axis % rank, 0)
+    return tf.transpose(leaf, perm)

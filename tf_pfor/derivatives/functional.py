@@ -164,7 +164,7 @@ def jacfwd(
             push = pusher(leaves, [x])
             columns = map_units(x, lambda seed, push=push: push([seed]), blocks)
             for found, column, y in zip(jacobians, columns, leaves):
-                found.append(_turned(column, y, x))
+                found.append(_reshaped(_matrix(column, y, x), y, x))
         return call.with_aux(call.nested(outputs, jacobians))
 
     made = compiled(fn, argnums, has_aux, compute)
@@ -397,11 +397,6 @@ def _matrix(columns: Nest, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     """[size of x, ...y] -> [size of y, size of x]."""
     columns = tf.convert_to_tensor(columns)
     return tf.transpose(tf.reshape(columns, [size_of_rows(x), size_of_rows(y)]))
-
-
-def _turned(columns: tf.Tensor, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """[size of x, ...y] -> y.shape + x.shape."""
-    return _reshaped(_matrix(columns, y, x), y, x)
 
 
 def _reshaped(tensor: tf.Tensor, *like: tf.Tensor) -> tf.Tensor:

@@ -147,16 +147,11 @@ def one_by_one(path: Sequence[Call], inputs: Sequence[tf.Tensor], results: list[
         assert call.kind is not None
         try:
             made = call.kind.run(*given)
-            if not _is_as_traced(made, call.kind):
-                made = _traced(call.kind, given)
+            if call.kind.results is None or len(made) != len(call.kind.results):
+                made = _traced(call.kind, given)  # a gradient may have other results eagerly
             results += made
         except Exception as error:
             raise with_line(error, call.kind.name, call.line) from error
-
-
-def _is_as_traced(made: Sequence[tf.Tensor], kind: Kind) -> bool:
-    """Whether results are as many as in a graph; a gradient may have other ones eagerly."""
-    return kind.results is not None and len(made) == len(kind.results)
 
 
 def _traced(kind: Kind, given: Sequence[tf.Tensor]) -> list[tf.Tensor]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
 import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
@@ -185,39 +184,26 @@ def _numbers_as_tensors(
     facts: OpType, lengths: Sequence[int], items: Sequence[Any]
 ) -> list[Any] | None:
     """The inputs with numbers as tensors; None where their dtype is not known."""
+    supply = iter(items)
+    pairs = [
+        (argument, next(supply))
+        for argument, length in enumerate(lengths)
+        for _ in range(1 if length < 0 else length)
+    ]
+    attrs = facts.type_attrs
     found: list[Any] = []
-    supply = iter(items)
-    for argument, length in enumerate(lengths):
-        for _ in range(1 if length < 0 else length):
-            x = next(supply)
-            if type(x) not in (int, float):
-                if type(x) is bool and facts.type_attrs[argument]:
-                    return None  # its dtype is bool only if no other input has another one
-                found.append(x)
-            elif facts.are_alone[argument] or not facts.type_attrs[argument]:
-                if type(x) is float:
-                    return None
-                found.append(_as_tensor(x))
-            else:
-                dtype = _dtype_beside(facts, argument, lengths, items)
-                if dtype is None or (type(x) is float and not dtype.is_floating):
-                    return None
-                found.append(tf.constant(x, dtype))
+    for argument, x in pairs:
+        if type(x) not in (int, float):
+            if type(x) is bool and attrs[argument]:
+                return None  # its dtype is bool only if no other input has another one
+            found.append(x)
+        elif facts.are_alone[argument] or not attrs[argument]:
+            if type(x) is float:
+                return None
+            found.append(tf.constant(x))
+        else:
+            same = [y for k, y in pairs if attrs[k] == attrs[argument] and isinstance(y, tf.Tensor)]
+            if not same or (type(x) is float and not same[0].dtype.is_floating):
+                return None
+            found.append(tf.constant(x, same[0].dtype))
     return found
-
-
-def _dtype_beside(
-    facts: OpType, argument: int, lengths: Sequence[int], items: Sequence[Any]
-) -> tf.DType | None:
-    """The dtype of another input that must have the dtype of an input."""
-    supply = iter(items)
-    for other, length in enumerate(lengths):
-        for _ in range(1 if length < 0 else length):
-            x = next(supply)
-            if facts.type_attrs[other] == facts.type_attrs[argument] and isinstance(x, tf.Tensor):
-                return x.dtype
-    return None
-
-
-def _as_tensor(x: Nest) -> Any:
-    return tf.constant(x) if type(x) in (int, float, np.ndarray) else x

@@ -13,7 +13,6 @@ import tensorflow as tf
 from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED, EagerTensor
 from tf_pfor._tf._stacks import caller
-from tf_pfor.core.nests import Nest
 from tf_pfor.recording.compiled import nothing_was_written, one_by_one, with_line
 from tf_pfor.recording.following import CUT, EAGERLY, ByValue, Recording, value_of
 from tf_pfor.recording.forms import opened
@@ -262,7 +261,9 @@ class Program(Recording, KeepsLazy):
             inputs.append(x)
         self._step = step
         if kind.writes:
-            self._handles |= {x._id: True for x in items if _is_handle(x)}
+            self._handles |= {
+                x._id: True for x in items if type(x) is EagerTensor and x.dtype == tf.resource
+            }
         if kind.captured:
             self._handles = {x._id: False for x in kind.captured} | self._handles
         if step.is_single:
@@ -469,10 +470,6 @@ def _form(x: tf.Tensor, items: Sequence[Any]) -> Any:
         if other is x:
             return "again", k
     return _eager_ops.form_of_input(x)
-
-
-def _is_handle(x: Nest) -> bool:
-    return type(x) is EagerTensor and x.dtype == tf.resource
 
 
 def _lasting(error: BaseException) -> Exception:

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor._tf._types import COMPOSITE
-from tf_pfor.api.blocks import in_turn
+from tf_pfor.api.blocks import in_turn, sized
 from tf_pfor.api.checks import with_rows
 from tf_pfor.api.leaves import array, moved
 from tf_pfor.api.options import check_bool
@@ -114,7 +114,7 @@ def _scan(
     signature = [tf.TensorSpec(t.shape, t.dtype) for t in step.outputs[k:]]
     ys, last = in_turn(in_order, [tf.range(n), *given], signature, n, carried)
     ys = [tf.reverse(y, [0]) for y in ys] if reverse else ys
-    ys = [moved(_of_length(y, n), 0, axis % len(y.shape)) for y in ys]  # checked in ``flat``
+    ys = [moved(sized(y, n), 0, axis % len(y.shape)) for y in ys]  # checked in ``flat``
     stacked = None if kept["ys"] is None else _packed(kept["ys"], ys)
     return _packed(carry, last), stacked
 
@@ -176,11 +176,6 @@ def _length(given: list[tf.Tensor], length: Any, axis: int) -> Dim:
     ]
     with tf.control_dependencies([c for c in checks if c is not None]):
         return tf.identity(n)
-
-
-def _of_length(y: tf.Tensor, n: Dim) -> tf.Tensor:
-    y.set_shape([n if isinstance(n, int) else None, *y.shape[1:]])
-    return y
 
 
 def _like(carry: Nest, carried: list[tf.Tensor], new: Nest) -> list[tf.Tensor]:

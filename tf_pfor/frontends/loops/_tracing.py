@@ -72,23 +72,18 @@ class Tracer:
 
     # Functions ------------------------------------------------------------
 
-    def _call(
-        self, own: Callable[..., Any], function: Callable[..., Any], *args: Nest, **kwargs: Nest
-    ) -> Any:
+    def _call(self, own: Callable[..., Any], function: Any, *args: Nest, **kwargs: Nest) -> Any:
         """A call of a ``tf.function``: of a copy of it, whose loops are looked at."""
         is_ours = type(function) is not _loops.PLAIN_FUNCTION
-        if is_ours or tf.executing_eagerly() or id(function) in self._copies():
+        copies = {id(made) for _, made in self._functions.values()}
+        if is_ours or tf.executing_eagerly() or id(function) in copies:
             return own(function, *args, **kwargs)
         if id(function) not in self._functions:
-            made = _loops.traced_apart(function, self._traced(function))
+            is_xla = _loops.is_compiled_by_xla(function)
+            traced = with_tracer(function.python_function, self, is_xla)
+            made = _loops.traced_apart(function, traced)
             self._functions[id(function)] = (function, made)
         return own(self._functions[id(function)][1], *args, **kwargs)
-
-    def _copies(self) -> set[int]:
-        return {id(made) for _, made in self._functions.values()}
-
-    def _traced(self, function: Any) -> Callable[..., Any]:
-        return with_tracer(function.python_function, self, _loops.is_compiled_by_xla(function))
 
     # Loops ----------------------------------------------------------------
 
@@ -138,7 +133,7 @@ def _vectorized_loop(
 
     def loop() -> list[tf.Tensor]:
         kept["result"] = own(*args, **{**kwargs, "return_same_structure": True})
-        return [x if isinstance(x, tf.Tensor) else x.flow for x in _leaves(kept["result"])]
+        return [x if isinstance(x, tf.Tensor) else x.flow for x in nests.flatten(kept["result"])]
 
     trial = _graphs.trace("pfor_body", loop, [])
     op, outside = _found(trial)
@@ -154,16 +149,11 @@ def _vectorized_loop(
     except tf.errors.InvalidArgumentError as failed:  # a check that can be told to fail before
         raise Dependent(f"it would fail when it runs: {failed.message}", line) from None
     leaves: list[Any] = []
-    for leaf in _leaves(kept["result"]):
+    for leaf in nests.flatten(kept["result"]):
         tensor = leaf if isinstance(leaf, tf.Tensor) else leaf.flow
-        place = _output(tensor)
-        leaves.append(_like(leaf, *made[place]))
+        leaves.append(_like(leaf, *made[source(tensor).value_index]))
     same = kwargs.get("return_same_structure", True)
     return (nests.pack(kept["result"], leaves) if same or len(leaves) > 1 else leaves[0]), line
-
-
-def _leaves(result: Nest) -> list[Any]:
-    return tf.nest.flatten(result, expand_composites=True)
 
 
 def _like(leaf: Nest, made: tf.Tensor, rows: tf.Tensor | None) -> Any:
@@ -173,11 +163,6 @@ def _like(leaf: Nest, made: tf.Tensor, rows: tf.Tensor | None) -> Any:
     made = tf.identity(made)
     made.set_shape(leaf.shape)
     return made
-
-
-def _output(tensor: tf.Tensor) -> int:
-    """The output number of a result, in the loop or in the call that holds it."""
-    return source(tensor).value_index
 
 
 def _found(trial: tf.Graph) -> tuple[tf.Operation, Any]:
