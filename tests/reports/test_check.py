@@ -227,3 +227,9 @@ def test_tables_are_as_before():
         assert _held(words, points) == before
     points.insert(tf.constant(9, tf.int64), [1.0, 1.0])  # they still work
     assert _held(words, points)[1] == sorted([*before[1], (9, [1.0, 1.0])])
+
+
+def test_the_page_of_a_check_has_the_verdict():
+    report = tf_pfor.check(tf.tanh, X)
+    assert str(report) in report.html()
+    assert report.text().splitlines()[0].endswith(report.verdict)

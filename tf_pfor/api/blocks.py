@@ -92,12 +92,7 @@ class Kind:
 
 
 def of_one_shape(ragged: tf.RaggedTensor, name: str) -> tf.Tensor:
-    """A RaggedTensor as a tensor, after a check that all rows have one shape.
-
-    Args:
-      ragged: the results of all blocks.
-      name: their name in the body, for the error.
-    """
+    """A RaggedTensor as a tensor, after a check that all rows have one shape."""
     checks: list[Any] = []
     text = (
         f"The shape of a result of the body differs between iterations: {name}. Expected: one "

@@ -89,28 +89,17 @@ def _bad_iters(found: object) -> ArgumentTypeError:
     )
 
 
-def check_block(block: object, name: str = "parallel_iterations") -> int | str | None:
-    """A block size as an int, None for all at once, or "auto" for as many as fit."""
-    if isinstance(block, str) and block == AUTO:
-        return block
-    return fixed_block(block, name, " or 'auto'")
-
-
 def check_blocks(block: object, budget: object, name: str) -> tuple[int | str | None, int | None]:
-    """A block size and the bytes for "auto"."""
-    size, limit = check_block(block, name), check_budget(budget)
-    if limit is not None and size != AUTO:
+    """A block size (None: all at once; "auto": as many as fit), and the bytes for "auto"."""
+    is_auto = isinstance(block, str) and block == AUTO
+    size, limit = AUTO if is_auto else fixed_block(block, name, " or 'auto'"), check_budget(budget)
+    if limit is not None and not is_auto:
         raise ArgumentError(f"memory_budget is for {name}='auto', which is not set.")
     return size, limit
 
 
 def check_progress(progress: object, block: int | str | None, name: str) -> bool:
-    """Whether progress is to be shown.
-
-    Raises:
-      ArgumentTypeError: if it is no bool.
-      ArgumentError: if there are no blocks.
-    """
+    """Whether progress is to be shown."""
     is_on = check_bool(progress, "progress")
     if is_on and block is None:
         raise ArgumentError(
@@ -145,7 +134,8 @@ def check_elems(elems: Nest) -> tuple[Any, list[tf.Tensor]]:
     structure = nests.from_user(elems)
     nests.check_leaves(structure, "elems")
     names = nests.paths(structure, "elems")
-    for leaf, name in zip(tf.nest.flatten(structure), _composite_names(structure, names)):
+    whole = nests.paths(tf.nest.map_structure(lambda _: 0, structure), "elems")
+    for leaf, name in zip(tf.nest.flatten(structure), whole):
         if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
             kind = type(leaf).__name__
             if isinstance(leaf, tf.RaggedTensor):
@@ -172,16 +162,6 @@ def check_elems(elems: Nest) -> tuple[Any, list[tf.Tensor]]:
             )
         tensors.append(tensor)
     return structure, tensors
-
-
-def _composite_names(structure: Nest, names: list[str]) -> list[str]:
-    """The name of each leaf when composites are leaves."""
-    out: list[str] = []
-    position = 0
-    for leaf in tf.nest.flatten(structure):
-        out.append(names[position] if position < len(names) else "elems")
-        position += len(nests.flatten(leaf))
-    return out
 
 
 def align(structure: Nest, tensors: Sequence[tf.Tensor]) -> tuple[Dim, list[Element]]:

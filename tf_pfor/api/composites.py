@@ -338,15 +338,7 @@ def _broadening(x: object) -> Any:
 
 
 def check_axes(structure: Nest, axes: list[Any]) -> None:
-    """Results that are put together again have the mapped axis in front.
-
-    Args:
-      structure: the result of the body, by ``parts``.
-      axes: the axes of its leaves.
-
-    Raises:
-      ArgumentError: if an axis for one of them is not 0.
-    """
+    """Results that are put together again have the mapped axis in front."""
 
     def check(x: object) -> Any:
         if any(axis != 0 for axis in nests.flatten(x)):
@@ -362,12 +354,7 @@ def check_axes(structure: Nest, axes: list[Any]) -> None:
 
 
 def shapes_in(structure: Nest, count: int) -> frozenset[int]:
-    """The leaves of a body that are shapes of sparse results: the largest row is all it takes.
-
-    Args:
-      structure: the result of the body, by ``parts``.
-      count: the number of its leaves.
-    """
+    """The leaves of a body that are shapes of sparse results: the largest row is all it takes."""
     found: list[int] = []
     visit = lambda x: found.append(x.shape)  # noqa: E731
     nests.replaced(nests.pack(structure, [*range(count)]), _SparseResult, visit)

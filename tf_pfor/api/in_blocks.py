@@ -37,12 +37,7 @@ class Blocks:
     """Blocks of iterations one after the other, then the remainder.
 
     Attributes:
-      body: the body.
-      elements: the elements of its placeholders.
-      n: the number of iterations.
       block: the number of iterations in a block.
-      job: the options of the caller.
-      recorder: told what happened to each op.
       shared: the leaves that all iterations share.
     """
 

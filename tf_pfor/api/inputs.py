@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -52,19 +52,20 @@ class Element:
         return tf.TensorSpec(shape[1:] if self.is_mapped else shape, self.tensor.dtype)
 
 
-def _unknown_zero() -> tf.Tensor:
-    """The int32 number 0, which neither static shapes nor TensorFlow's constant folding know."""
-    return tf.raw_ops.PlaceholderWithDefault(input=tf.constant(0), shape=[])
-
-
 def with_unknown_number(elements: Sequence[Element]) -> tuple[list[Element], tf.Tensor]:
-    """No rows of the same elements, and how many that are, which is known only when it runs."""
-    n = _unknown_zero()
-    cut = [
-        e if e.tensor is None or not e.is_mapped else dataclasses.replace(e, tensor=e.tensor[:n])
-        for e in elements
+    """No rows of the same elements, and how many that are.
+
+    Neither static shapes nor TensorFlow's constant folding know that it is 0.
+    """
+    n = tf.raw_ops.PlaceholderWithDefault(input=tf.constant(0), shape=[])
+    return with_mapped(elements, [x[:n] for x in mapped(elements)]), n
+
+
+def with_tensors(elements: Sequence[Element], supply: Iterator[tf.Tensor]) -> list[Element]:
+    """The elements with other tensors in the places of all."""
+    return [
+        e if e.tensor is None else dataclasses.replace(e, tensor=next(supply)) for e in elements
     ]
-    return cut, n
 
 
 def mapped(elements: Sequence[Element]) -> list[tf.Tensor]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -12,12 +15,7 @@ _SCALARS = (bool, int, float, complex, str, bytes)
 
 
 def tensor_of(leaf: Nest, name: str, shared: str) -> tf.Tensor:
-    """The leaf as a tensor.
-
-    Args:
-      leaf: the object that the user gave.
-      name: the name that the user would write.
-      shared: the advice if all rows share it.
+    """The leaf as a tensor; ``name``, and ``shared`` as advice, are for errors.
 
     Raises:
       ArgumentTypeError: if it is no tensor.
@@ -40,6 +38,30 @@ def tensor_of(leaf: Nest, name: str, shared: str) -> tf.Tensor:
             f"{shared}"
         )
     return tensor
+
+
+def array(x: Nest, name: str) -> tf.Tensor:
+    """A tensor, or an array or the like as one; ``name`` is for the error."""
+    try:
+        return tf.convert_to_tensor(x)
+    except (TypeError, ValueError) as why:
+        raise ArgumentTypeError(
+            f"{name} is a {type(x).__name__}, expected a tensor or an array."
+        ) from why
+
+
+def filled(structure: Nest, leaves: Sequence[Any]) -> Any:
+    """The nest with other leaves where there is no None; composites are leaves."""
+    supply = iter(leaves)
+    packed = [None if x is None else next(supply) for x in tf.nest.flatten(structure)]
+    return tf.nest.pack_sequence_as(structure, packed)
+
+
+def moved(tensor: tf.Tensor, source: int, destination: int) -> tf.Tensor:
+    """The tensor with one axis moved."""
+    order = [k for k in range(len(tensor.shape)) if k != source]
+    order.insert(destination, source)
+    return tensor if source == destination else tf.transpose(tensor, order)
 
 
 def is_scalar(leaf: object) -> bool:

@@ -239,7 +239,7 @@ def _move_to_front(tensor: tf.Tensor, axis: int) -> tf.Tensor:
         others = [tf.range(axis), tf.range(axis + 1, tf.rank(tensor))]
         perm: Any = tf.concat([[axis], *others], 0)
         return tf.transpose(tensor, perm)
-    return tf.transpose(tensor, [axis, *[i for i in range(tensor.shape.rank) if i != axis]])
+    return leaves.moved(tensor, axis, 0)
 
 
 def _checked(

@@ -32,7 +32,7 @@ from tf_pfor.core.settings import (
     Settings,
     WhileStrategy,
 )
-from tf_pfor.tracing.caching import UNCACHED, EagerCall
+from tf_pfor.tracing.caching import cached_call
 from tf_pfor.tracing.row_numbers import in_front
 from tf_pfor.tracing.user_code import autographed
 
@@ -104,11 +104,7 @@ def pfor(
         progress=check_progress(progress, block, "parallel_iterations"),
     ).settings()
     options = (n, settings, block, axes.check_name(axis_name), budget)
-    if tf.executing_eagerly() and not progress:
-        result = EagerCall(_pfor, (loop_fn,), (), options)()
-        if result is not UNCACHED:
-            return result
-    return _pfor(loop_fn, *options)
+    return _pfor(loop_fn, *options) if progress else cached_call(_pfor, (loop_fn,), (), options)
 
 
 def _pfor(
@@ -192,11 +188,9 @@ def vectorized_map(
         progress=check_progress(progress, blocks[0], "chunk_size"),
     ).settings()
     options = (settings, axes.check_name(axis_name), *blocks)
-    if tf.executing_eagerly() and not progress:
-        result = EagerCall(_vectorized_map, (fn,), (elems,), options, rows=in_front)()
-        if result is not UNCACHED:
-            return result
-    return _vectorized_map(fn, elems, *options)
+    if progress:
+        return _vectorized_map(fn, elems, *options)
+    return cached_call(_vectorized_map, (fn,), (elems,), options, rows=in_front)
 
 
 def _vectorized_map(

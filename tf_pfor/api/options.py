@@ -132,17 +132,10 @@ class Options:
     ) -> Options:
         """The options that the caller chose.
 
-        Args:
-          fallback: "loop", "error", or the op types that may run in a sequential loop.
-          randomness: "different", "same" or "error".
-          while_strategy: "auto", "compact" or "mask".
-          out_shapes: "ragged", "dense" or "padded".
-          warn: whether to warn of ops that run in a sequential loop.
-          may_loop: the ``fallback_to_while_loop`` of TensorFlow's own functions.
-          progress: whether blocks show how many iterations are done.
+        ``may_loop`` is the ``fallback_to_while_loop`` of TensorFlow's own functions.
 
         Raises:
-          ArgumentError: if one of them is none of these, or the two ways to say it disagree.
+          ArgumentError: if an option is wrong, or the two ways to say what may loop disagree.
           ArgumentTypeError: if ``warn`` is no bool.
         """
         if fallback is not None:
@@ -224,33 +217,21 @@ class Job:
 
 
 def check_bool(value: object, name: str) -> bool:
-    """An option that is True or False, checked.
-
-    Raises:
-      ArgumentTypeError: if it is no bool.
-    """
+    """An option that is True or False, checked."""
     if not isinstance(value, (bool, np.bool_)):
         raise ArgumentTypeError(f"{name} must be a bool, found {shown(value)}. Pass True or False.")
     return bool(value)
 
 
 def check_randomness(randomness: object) -> str | None:
-    """The option for stateful random ops, checked: "different", "same" or "error".
-
-    Raises:
-      ArgumentError: if it is none of these.
-    """
+    """The option for stateful random ops, checked: "different", "same" or "error"."""
     if randomness in (None, "different", "same", "error"):
         return randomness
     raise ArgumentError(f"randomness must be 'different', 'same' or 'error', found {randomness!r}.")
 
 
 def check_fallback(fallback: object) -> str | frozenset[str]:
-    """The fallback policy: "loop", "error", or a set of op types.
-
-    Raises:
-      ArgumentError: if it is none of these.
-    """
+    """The fallback policy: "loop", "error", or a set of op types."""
     if fallback in ("loop", "error"):
         return fallback
     if isinstance(fallback, (set, frozenset, list, tuple)):

@@ -21,15 +21,7 @@ _SUMS = ("AssignAddVariableOp", "AssignSubVariableOp")
 
 
 def check_variables(body: Body, *, is_local: bool) -> None:
-    """Refuses what would be wrong if the rows were split.
-
-    Args:
-      body: the body, traced with the first copies.
-      is_local: all replicas are on this machine.
-
-    Raises:
-      UnsupportedStateError: for the first variable that would be wrong.
-    """
+    """Refuses what would be wrong if the rows were split."""
     for handle, _ in body.captures:
         if _strategies.is_summed_when_read(handle):
             name = _strategies.name_of(handle)

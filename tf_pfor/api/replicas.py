@@ -14,7 +14,7 @@ from tf_pfor._tf import _strategies
 from tf_pfor.api.blocks import of_one_shape, sized
 from tf_pfor.api.draws import drawn_once
 from tf_pfor.api.function import called
-from tf_pfor.api.inputs import Element
+from tf_pfor.api.inputs import Element, mapped, with_mapped, with_tensors
 from tf_pfor.api.options import Job
 from tf_pfor.api.replica_variables import check_variables
 from tf_pfor.api.run import placed, run_part, traced
@@ -148,13 +148,6 @@ def run_distributed(
     All of it is one call in the current graph. So a tape around the map sees what the replicas do
     in threads of their own.
 
-    Args:
-      strategy: the strategy.
-      job: the job.
-      elements: the elements of all rows.
-      n: the number of rows.
-      per_replica: whether results stay as the replicas made them.
-
     Raises:
       ArgumentError: in a replica of a strategy, and if results cannot be put together.
       UnsupportedStateError: if the body changes variables in a way that replicas cannot share.
@@ -165,9 +158,7 @@ def run_distributed(
 
     def build(*given: tf.Tensor) -> list[Any]:
         supply = iter(given)
-        inner = [
-            e if e.tensor is None else dataclasses.replace(e, tensor=next(supply)) for e in elements
-        ]
+        inner = with_tensors(elements, supply)
         size = next(supply) if isinstance(n, tf.Tensor) else n
         spread = _Spread(strategy, job, inner, size, outside, per_replica)
         made = spread.run()
@@ -261,12 +252,7 @@ class _Spread:
         """The results of one replica that are tensors."""
         replica, n = Replica(), self._n
         first, end = (n * k // replica.count for k in (replica.number, replica.number + 1))
-        part = [
-            e
-            if e.tensor is None or not e.is_mapped
-            else dataclasses.replace(e, tensor=e.tensor[first:end])
-            for e in self._elements
-        ]
+        part = with_mapped(self._elements, [x[first:end] for x in mapped(self._elements)])
         axes = nests.from_user(self._job.out_axes)
         settings = self._job.settings
         if self._is_local and self._is_gathered and settings.out_shapes != "ragged":

@@ -14,7 +14,7 @@ from tf_pfor.api import composites, in_blocks, progress
 from tf_pfor.api.bodies import convert_body
 from tf_pfor.api.draws import drawn_once
 from tf_pfor.api.function import called, is_pushed_forward, numbers, with_dense_gradient
-from tf_pfor.api.inputs import Element, check_strings, with_unknown_number
+from tf_pfor.api.inputs import Element, check_strings, with_tensors, with_unknown_number
 from tf_pfor.api.options import Job
 from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis
@@ -51,13 +51,8 @@ def traced(
 ) -> tuple[Body, Sequence[Element]]:
     """The body of a job whose parts run on replicas (``run_part``), and the body's elements.
 
-    All replicas share the first copies of variables; ``update_copies`` ends the job.
-
-    Args:
-      job: the job.
-      elements: the arguments of the body.
-      n: the number of iterations.
-      outside: the caller's tensors whose rows the arguments are.
+    All replicas share the first copies of variables; ``update_copies`` ends the job. ``outside``
+    has the caller's tensors whose rows the arguments are.
     """
     job = dataclasses.replace(job, fn=composites.by_parts(job.fn))
     with _patience.watched(getattr(job.fn, "__name__", "a function")):
@@ -77,9 +72,7 @@ def _in_function(job: Job, elements: Sequence[Element], n: Dim, body: Body | Non
 
     def build(*given: tf.Tensor) -> Any:
         supply = iter(given if body is None else map(with_dense_gradient, given))
-        inner = [
-            e if e.tensor is None else dataclasses.replace(e, tensor=next(supply)) for e in elements
-        ]
+        inner = with_tensors(elements, supply)
         size = next(supply) if isinstance(n, tf.Tensor) else n
         if body is None:
             return _build(job, inner, size, outside=[e.whole for e in elements])
@@ -99,12 +92,8 @@ def _build(
 ) -> Any:
     """Traces (unless that was done) and converts a job in the current graph.
 
-    Args:
-      job: the job.
-      elements: the arguments of the body.
-      n: the number of iterations.
-      known_body: the body, if it was traced before, of these elements.
-      outside: the caller's tensors whose rows the arguments are; None for ``elements``' tensors.
+    ``outside`` has the caller's tensors whose rows the arguments are, if these are not the
+    tensors of ``elements``.
     """
     if known_body is None:
         body, elements = _traced(job, elements, outside, _axis(job, n))

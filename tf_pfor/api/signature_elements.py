@@ -16,10 +16,6 @@ def opened(
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """``fn``, a function of elements, and these: as its signature has them if none are given.
 
-    Args:
-      fn: any callable.
-      args: the elements of a call of ``explain``.
-
     Raises:
       ArgumentError: if no elements are given and the signature has none, or others than tensors.
     """

@@ -123,24 +123,8 @@ def vmap(
     [12.0, 34.0]
     """
     if fn is None:
-        return functools.partial(
-            vmap,
-            in_axes=in_axes,
-            out_axes=out_axes,
-            axis_size=axis_size,
-            axis_name=axis_name,
-            chunk_size=chunk_size,
-            memory_budget=memory_budget,
-            fallback=fallback,
-            warn=warn,
-            randomness=randomness,
-            while_strategy=while_strategy,
-            out_shapes=out_shapes,
-            jit_compile=jit_compile,
-            progress=progress,
-            strategy=strategy,
-            per_replica=per_replica,
-        )
+        given: dict[str, Any] = {name: x for name, x in locals().items() if name != "fn"}
+        return functools.partial(vmap, **given)
     if not callable(fn):
         raise ArgumentTypeError(
             f"vmap expects a function of one example, found {nests.shown(fn)} of type "
@@ -148,7 +132,7 @@ def vmap(
         )
     _check_axes(in_axes, "in_axes")
     _check_axes(out_axes, "out_axes")
-    _check_size(axis_size, "axis_size", 0)
+    _check_size(axis_size)
     if jit_compile is not None:
         check_bool(jit_compile, "jit_compile")
     block, budget = check_blocks(chunk_size, memory_budget, "chunk_size")
@@ -169,13 +153,9 @@ class Chosen:
     """Arguments of ``vmap``, checked, that stay the same for all calls.
 
     Attributes:
-      axis_size: as for ``vmap``.
       block: the number of examples to run at once; None for all; "auto" for as many as fit.
-      budget: bytes for "auto".
       axis_name: the name of the mapped axis, "" for none.
-      jit_compile: as in ``tf.function``.
       strategy: the strategy whose replicas share the rows; None for none.
-      per_replica: as for ``vmap``.
     """
 
     axis_size: int | None
@@ -300,7 +280,7 @@ def _gradients_of_rows(
     if _tf.in_xla_context(graph) or _tf.in_body(graph) or _tf.may_record_gradients():
         return None
     plain = dataclasses.replace(chosen, jit_compile=None)
-    return gradient.of_rows(
+    return gradient(
         lambda one, given: _map(one, in_axes, 0, given, {}, settings, plain), args, axes
     )
 
@@ -314,8 +294,8 @@ def _check_axes(axes: Axes, name: str) -> None:
             )
 
 
-def _check_size(value: object, name: str, least: int) -> None:
-    if value is None:
+def _check_size(size: object) -> None:
+    if size is None:
         return
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise ArgumentError(f"{name} must be an int of at least {least} or None, found {value!r}.")
+    if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 0:
+        raise ArgumentError(f"axis_size must be an int of at least 0 or None, found {size!r}.")

@@ -91,10 +91,7 @@ class ClippedSum:
     ) -> tuple[list[tf.Tensor], Any]:
         """The sums of some examples; their losses and aux.
 
-        Args:
-          elements: the examples.
-          n: the number of examples.
-          place: for one of several blocks, its first example and how many there are in all.
+        ``place`` is for one of several blocks: its first example and how many there are in all.
         """
         recorder = Recorder() if self._recorder.entries else self._recorder
         # slices of a table are as many as an example has ids: what is padded is zero, and adds none

@@ -9,6 +9,7 @@ from typing import Any, cast
 import tensorflow as tf
 
 from tf_pfor.api.checks import check_blocks
+from tf_pfor.api.leaves import filled
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
@@ -20,13 +21,12 @@ from tf_pfor.derivatives.differentiated import (
     Fn,
     check_outputs,
     compiled,
-    filled,
     tensors_of,
 )
 from tf_pfor.derivatives.functional import hvp, jacrev
 from tf_pfor.derivatives.passes import REAL_ONLY, pusher, zeros_if_none
 from tf_pfor.derivatives.pullbacks import gradients_of, size_of_rows
-from tf_pfor.tracing.caching import UNCACHED, EagerCall
+from tf_pfor.tracing.caching import cached_call
 from tf_pfor.tracing.user_code import autographed
 
 _no_autograph = tf.autograph.experimental.do_not_convert
@@ -177,12 +177,7 @@ def ntk(
     block, budget = check_blocks(chunk_size, memory_budget, "chunk_size")
     blocks = cast("ChunkSize", block), budget
     arguments = (params, x1, x1 if x2 is None else x2)
-    if not tf.executing_eagerly():
-        return _kernel(fn, *arguments, *blocks)
-    found = EagerCall(_kernel, (fn,), arguments, blocks)()
-    if found is not UNCACHED:
-        return found
-    return nests.as_function(lambda p, a, b: _kernel(fn, p, a, b, *blocks))(*arguments)
+    return cached_call(_kernel, (fn,), arguments, blocks, in_function=True)
 
 
 def _kernel(

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf._types import COMPOSITE
+from tf_pfor.api.leaves import filled
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.late_gradients import own_constants
@@ -77,19 +78,11 @@ class Differentiated:
             self._names.append(path)
 
     def require(self, *, is_complex: bool, why: str) -> None:
-        """Refuses arguments that are, or are not, complex.
-
-        Raises:
-          ArgumentError: if one of them is of the wrong kind; ``why`` tells what to do.
-        """
+        """Refuses arguments that are, or are not, complex."""
         _check_kind(self.wrt, self._names, is_complex, why)
 
     def like_the_arguments(self, structure: Nest, name: str) -> list[tf.Tensor]:
-        """The leaves of a nest that must have the structure and the shapes of the arguments.
-
-        Raises:
-          ArgumentError: if it has not.
-        """
+        """The leaves of a nest that must have the structure and the shapes of the arguments."""
         return leaves_like(self._structure, structure, name, "the argument")
 
     def evaluate(self) -> Any:
@@ -141,14 +134,7 @@ def tensors_of(structure: Nest) -> list[tf.Tensor]:
 def leaves_like(structure: Nest, given: object, name: str, other: str) -> list[tf.Tensor]:
     """The leaves of a nest that must have the structure and the shapes of another one.
 
-    Args:
-      structure: the nest of tensors and Nones to be like.
-      given: the nest, as the user has it.
-      name: the user's name of the nest.
-      other: the user's name of the nest to be like.
-
-    Raises:
-      ArgumentError: if the structures or shapes differ.
+    ``name`` and ``other`` are the user's names of the two.
     """
     given = nests.opened(given)
     pairs = present(given, name)
@@ -165,13 +151,6 @@ def leaves_like(structure: Nest, given: object, name: str, other: str) -> list[t
     raise ArgumentError(
         f"{name} must be like {other}, {_described(structure)}; found {_described(given)}."
     )
-
-
-def filled(structure: Nest, leaves: Sequence[Any]) -> Any:
-    """The nest with other leaves where there is no None."""
-    supply = iter(leaves)
-    packed = [None if x is None else next(supply) for x in tf.nest.flatten(structure)]
-    return tf.nest.pack_sequence_as(structure, packed)
 
 
 def check_outputs(outputs: Nest, *, is_complex: bool, why: str) -> None:
@@ -227,12 +206,8 @@ def compiled(
 ) -> Fn:
     """A function that differentiates in the graph being built, or eagerly in a compiled one.
 
-    Args:
-      fn: the user's function.
-      argnums: the positional arguments to differentiate with respect to.
-      has_aux: ``fn`` returns (outputs, aux), and so does the result.
-      compute: the derivative of a call, with its aux.
-      extra: the number of arguments at the end that are not for ``fn``.
+    ``compute`` makes the derivative of a call, with its aux. The last ``extra`` arguments are not
+    for ``fn``.
     """
     if not callable(fn):
         raise ArgumentError(f"expected a function to differentiate, found {nests.shown(fn)}.")

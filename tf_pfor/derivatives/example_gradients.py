@@ -106,19 +106,20 @@ def tensors_of(variables: Nest) -> list[Any]:
     ]
 
 
-def _checked(variables: Nest) -> list[Any]:
-    """The leaves, which must be tensors or variables with gradients.
-
-    Raises:
-      ArgumentError: if they are not.
-    """
+def named(variables: Nest) -> list[tuple[Any, str]]:
+    """``tensors_of``, each with the name that a user would write."""
     leaves = tensors_of(variables)
     if not leaves:
         raise ArgumentError(
             "variables holds nothing to differentiate with respect to. The variables of a Keras "
             "model exist once it is built: call it once before, or begin it with a keras.Input."
         )
-    for leaf, name in zip(leaves, nests.paths(variables, "variables")):
+    return list(zip(leaves, nests.paths(variables, "variables")))
+
+
+def _checked(variables: Nest) -> list[Any]:
+    """The leaves, which must be tensors or variables with gradients."""
+    for leaf, name in named(variables):
         if not isinstance(leaf, (tf.Tensor, tf.Variable)):
             raise ArgumentTypeError(
                 f"{name} is {nests.shown(leaf)} of type {type(leaf).__name__}, expected a "
@@ -128,7 +129,7 @@ def _checked(variables: Nest) -> list[Any]:
             raise ArgumentError(
                 f"{name} has dtype {leaf.dtype.name}, which has no gradient. Leave it out."
             )
-    return leaves
+    return tensors_of(variables)
 
 
 def check_batch(batch: tuple[Any, ...]) -> None:

@@ -51,12 +51,7 @@ class FactoredGradient(NamedTuple):
         return tf.maximum(tf.reduce_sum(left * right, [-2, -1]), 0)
 
     def sum(self, weights: tf.Tensor, like: tf.Variable) -> tf.Tensor:
-        """The sum of all examples' products, each times its weight.
-
-        Args:
-          weights: [n].
-          like: the variable, whose shape and dtype the sum gets.
-        """
+        """The sum of all examples' products, each times its weight [n], of the form of ``like``."""
         wide = tf.cast(weights, self.left.dtype)[:, None, None]
         left, right = self.left, self.right
         if left.shape[-1] < right.shape[-1]:

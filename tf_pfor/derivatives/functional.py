@@ -7,12 +7,14 @@ such a function is compiled once for each signature.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tf_pfor.api.checks import check_blocks
+from tf_pfor.api.leaves import filled
 from tf_pfor.core import nests
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.settings import ChunkSize
@@ -22,7 +24,6 @@ from tf_pfor.derivatives.differentiated import (
     Fn,
     check_outputs,
     compiled,
-    filled,
     tensors_of,
 )
 from tf_pfor.derivatives.passes import REAL_ONLY, gradients, pusher, scalar_output, zeros_if_none
@@ -34,7 +35,7 @@ from tf_pfor.derivatives.pullbacks import (
     size_of_rows,
     unflattened,
 )
-from tf_pfor.derivatives.row_gradients import RowGradient
+from tf_pfor.derivatives.row_gradients import of_rows
 from tf_pfor.tracing.memory import AUTO, default_budget
 
 _REAL = (
@@ -111,7 +112,7 @@ def _reverse(
 
     made = compiled(fn, argnums, has_aux, compute)
     if not (has_aux or holomorphic or sparse):
-        made.row_gradient = RowGradient(fn, argnums)  # type: ignore[attr-defined]
+        made.row_gradient = functools.partial(of_rows, fn, argnums)  # type: ignore[attr-defined]
     return made
 
 
@@ -163,12 +164,12 @@ def jacfwd(
             push = pusher(leaves, [x])
             columns = map_units(x, lambda seed, push=push: push([seed]), blocks)
             for found, column, y in zip(jacobians, columns, leaves):
-                found.append(_turned(column, y, x))
+                found.append(_reshaped(_matrix(column, y, x), y, x))
         return call.with_aux(call.nested(outputs, jacobians))
 
     made = compiled(fn, argnums, has_aux, compute)
     if not (has_aux or holomorphic):
-        made.row_gradient = RowGradient(fn, argnums)  # type: ignore[attr-defined]
+        made.row_gradient = functools.partial(of_rows, fn, argnums)  # type: ignore[attr-defined]
     return made
 
 
@@ -396,11 +397,6 @@ def _matrix(columns: Nest, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     """[size of x, ...y] -> [size of y, size of x]."""
     columns = tf.convert_to_tensor(columns)
     return tf.transpose(tf.reshape(columns, [size_of_rows(x), size_of_rows(y)]))
-
-
-def _turned(columns: tf.Tensor, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """[size of x, ...y] -> y.shape + x.shape."""
-    return _reshaped(_matrix(columns, y, x), y, x)
 
 
 def _reshaped(tensor: tf.Tensor, *like: tf.Tensor) -> tf.Tensor:

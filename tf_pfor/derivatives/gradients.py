@@ -12,10 +12,11 @@ from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives.differentiated import Argnums, Differentiated, Fn, compiled
+from tf_pfor.derivatives.example_gradients import named
 from tf_pfor.derivatives.missing_gradients import refuse_constants
 from tf_pfor.derivatives.passes import REAL_ONLY, scalar_output, zeros_if_none
 from tf_pfor.derivatives.pullbacks import gradients_of, has_derivative
-from tf_pfor.derivatives.row_gradients import RowGradient
+from tf_pfor.derivatives.row_gradients import of_rows
 
 
 def grad(
@@ -58,7 +59,7 @@ def grad(
     chosen = _chosen(argnums, variables)
     made = compiled(fn, chosen, has_aux, _compute(_gradient, argnums, variables))
     if variables is None and not has_aux:
-        made.row_gradient = RowGradient(fn, chosen)  # type: ignore[attr-defined]
+        made.row_gradient = functools.partial(of_rows, fn, chosen)  # type: ignore[attr-defined]
     return made
 
 
@@ -142,30 +143,18 @@ def _differentiated(
 
 
 def _variables(variables: Nest) -> list[tf.Variable]:
-    """The leaves, Keras variables as the TensorFlow variables that they hold.
-
-    Raises:
-      ArgumentError, ArgumentTypeError: if one is no variable, or has no gradient.
-    """
-    structure = nests.from_user(variables)
-    found: list[tf.Variable] = []
-    for leaf, name in zip(tf.nest.flatten(structure), nests.paths(structure, "variables")):
-        held = leaf if isinstance(leaf, tf.Variable) else getattr(leaf, "value", leaf)
-        if variables is None:
-            break
+    """The leaves, Keras variables as the TensorFlow variables that they hold."""
+    if variables is None:
+        return []
+    leaves = named(nests.from_user(variables))
+    for held, name in leaves:
         if not isinstance(held, tf.Variable):
             raise ArgumentTypeError(
-                f"{name} is {leaf!r} of type {type(leaf).__name__}, expected a variable that the "
+                f"{name} is {held!r} of type {type(held).__name__}, expected a variable that the "
                 "function uses. Make tensors arguments, and name those by argnums."
             )
         if not has_derivative(held.dtype) or held.dtype.is_complex:
             raise ArgumentError(
                 f"{name} has dtype {held.dtype.name}, which has no real gradient. Leave it out."
             )
-        found.append(held)
-    if variables is not None and not found:
-        raise ArgumentError(
-            "variables holds nothing to differentiate with respect to. The variables of a Keras "
-            "model exist once it is built: call it once before, or begin it with a keras.Input."
-        )
-    return found
+    return [held for held, _ in leaves]

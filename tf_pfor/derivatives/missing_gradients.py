@@ -36,13 +36,6 @@ def refuse_constants(results: Sequence[tf.Tensor], sources: Sequence[Any]) -> No
 
     TensorFlow would leave their part of the derivative out and say nothing. Such an op is
     ``tf.numpy_function``; for second derivatives the gradient of a ``tf.image.resize`` is one.
-
-    Args:
-      results: the tensors to differentiate, in the graph being built.
-      sources: the tensors and variables to differentiate with respect to.
-
-    Raises:
-      ArgumentError: if there is such an op between them.
     """
     op, _ = _between(results, {id(_seen(x)) for x in sources}, _is_left_out)
     if op is None:
@@ -67,13 +60,6 @@ def refuse_nonlinear(pulled: Sequence[tf.Tensor], cotangents: Sequence[tf.Tensor
 
     No jacobian has such a gradient, for example one that is clipped: the gradient for one cotangent
     says nothing about that for another.
-
-    Args:
-      pulled: gradients, in the graph being built.
-      cotangents: the cotangents of the gradients.
-
-    Raises:
-      ArgumentError: if an op between them is not linear.
     """
     op, _ = _between(pulled, {id(_seen(x)) for x in cotangents}, _is_not_linear)
     if op is not None:
@@ -120,10 +106,7 @@ def _between(
 ) -> tuple[tf.Operation | None, set[int]]:
     """An op that depends on the sources, that the results need, and that is wrong.
 
-    Args:
-      results: tensors of one graph.
-      sources: the ids of tensors of that graph.
-      wrong: says so, of an op and the ids of what depends on the sources.
+    ``wrong`` says so, of an op and the ids of what depends on the sources.
 
     Returns:
       The op, None if there is none, and the ids of what depends on the sources.

@@ -17,16 +17,7 @@ REAL_ONLY = "Differentiate with respect to its real and imaginary parts."
 
 
 def scalar_output(outputs: Nest, name: str, other: str) -> tf.Tensor:
-    """The one real scalar that a function must return.
-
-    Args:
-      outputs: the outputs of the function.
-      name: the public function that needs it.
-      other: the public function that does not.
-
-    Raises:
-      ArgumentError: if the outputs are no real scalar.
-    """
+    """The one real scalar that a function must return for ``name``, and not for ``other``."""
     leaves = tensors_of(outputs)
     if len(leaves) != 1 or leaves[0].shape.rank not in (0, None):
         raise ArgumentError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -27,7 +26,7 @@ from tf_pfor.derivatives.example_gradients import (
     tensors_of,
     whole,
 )
-from tf_pfor.tracing.caching import UNCACHED, EagerCall
+from tf_pfor.tracing.caching import cached_call
 from tf_pfor.tracing.row_numbers import Rows, in_front
 
 _no_autograph = tf.autograph.experimental.do_not_convert
@@ -75,9 +74,8 @@ def per_example_gradients(
     >>> grads.numpy().tolist(), losses.numpy().tolist()
     ([6.0, 24.0], [9.0, 36.0])
     """
-    return _cached(
-        _gradients, loss_fn, (variables, batch), (has_aux, chunk_size, memory_budget, sparse)
-    )
+    options = (has_aux, chunk_size, memory_budget, sparse)
+    return cached_call(_gradients, (loss_fn,), (variables, batch), options, rows=_rows)
 
 
 def _gradients(
@@ -102,20 +100,6 @@ def _gradients(
     grads = [whole(g, v) for g, v in zip(grads, tensors_of(variables))]
     grads = tf.nest.pack_sequence_as(variables, grads)
     return (grads, losses, aux) if has_aux else (grads, losses)
-
-
-def _cached(
-    implementation: Callable[..., Any],
-    loss_fn: LossFn,
-    arguments: tuple[Any, ...],
-    options: tuple[Any, ...],
-) -> Any:
-    """Runs ``implementation(loss_fn, *arguments, *options)``, by a kept trace where possible."""
-    if tf.executing_eagerly():
-        result = EagerCall(implementation, (loss_fn,), arguments, options, rows=_rows)()
-        if result is not UNCACHED:
-            return result
-    return implementation(loss_fn, *arguments, *options)
 
 
 def _rows(variables: Nest, batch: tuple[Any, ...], *shared: object) -> Rows:
@@ -151,7 +135,8 @@ def gradient_norms(
     >>> tf_pfor.gradient_norms(lambda x: w * x, w, tf.constant([1., -2.])).numpy().tolist()
     [1.0, 2.0]
     """
-    return _cached(_norms, loss_fn, (variables, batch), (has_aux, chunk_size, memory_budget))
+    options = (has_aux, chunk_size, memory_budget)
+    return cached_call(_norms, (loss_fn,), (variables, batch), options, rows=_rows)
 
 
 def _norms(
@@ -219,7 +204,8 @@ def clipped_gradient_sum(
     """
     limit = _checked_clip_norm(clip_norm)
     blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
-    return _cached(_clipped, loss_fn, (variables, batch, limit), (has_aux, *blocks))
+    options = (has_aux, *blocks)
+    return cached_call(_clipped, (loss_fn,), (variables, batch, limit), options, rows=_rows)
 
 
 def _checked_clip_norm(clip_norm: Any) -> tf.Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor.api.leaves import filled
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentTypeError
 from tf_pfor.core.nests import Nest
@@ -15,7 +16,6 @@ from tf_pfor.derivatives.differentiated import (
     Fn,
     check_outputs,
     compiled,
-    filled,
     leaves_like,
     present,
     tensors_of,

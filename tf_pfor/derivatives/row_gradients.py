@@ -8,7 +8,6 @@ of each row.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,70 +22,62 @@ from tf_pfor.tracing.user_code import autographed
 Map = Callable[[Callable[..., Any], tuple[Any, ...]], Any]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RowGradient:
-    """The parts of ``jacrev(fn)`` and ``jacfwd(fn)`` that ``vmap`` needs.
+def of_rows(
+    fn: Callable[..., Any],
+    argnums: int | Sequence[int],
+    map_rows: Map,
+    args: tuple[Any, ...],
+    axes: Sequence[Any],
+) -> Any:
+    """The gradients [n, ...] of all rows; None where they are not, or need not be, got so.
 
-    Attributes:
-      fn: the function that is differentiated.
-      argnums: the arguments to differentiate with respect to.
+    ``map_rows`` maps a function over arguments, in the current graph. ``axes`` has for each of them
+    0 if it is mapped, None if all rows share it.
     """
+    chosen = [argnums] if isinstance(argnums, int) else list(argnums)
+    if any(not -len(args) <= k < len(args) or axes[k] != 0 for k in chosen):
+        return None
+    if not _is_scalar_of_a_loop(fn, args, axes, chosen):
+        return None
+    given = list(args)
+    for k in chosen:
+        given[k] = nests.to_user(tf.nest.map_structure(tf.identity, nests.from_user(args[k])))
+    y = map_rows(fn, tuple(given))
+    flat = [x for k in chosen for x in tf.nest.flatten(nests.from_user(given[k]))]
+    found = iter(
+        tf.zeros_like(x) if g is None else tf.convert_to_tensor(g)
+        for g, x in zip(tf.gradients(y, flat), flat)
+    )
+    made = [
+        nests.to_user(tf.nest.map_structure(lambda _: next(found), nests.from_user(given[k])))
+        for k in chosen
+    ]
+    return made[0] if isinstance(argnums, int) else tuple(made)
 
-    fn: Callable[..., Any]
-    argnums: int | Sequence[int]
 
-    def of_rows(self, map_rows: Map, args: tuple[Any, ...], axes: Sequence[Any]) -> Any:
-        """The gradients [n, ...] of all rows; None where they are not, or need not be, got so.
+def _is_scalar_of_a_loop(
+    fn: Callable[..., Any], args: tuple[Any, ...], axes: Sequence[Any], chosen: Sequence[int]
+) -> bool:
+    """Whether a row gives one real number, by a loop."""
+    scratch = _tf.FuncGraph("one_row")
 
-        Args:
-          map_rows: maps a function over arguments, in the current graph.
-          args: the arguments.
-          axes: for each of them 0 if it is mapped, None if all rows share it.
-        """
-        single = isinstance(self.argnums, int)
-        chosen = [self.argnums] if isinstance(self.argnums, int) else list(self.argnums)
-        if any(not -len(args) <= k < len(args) or axes[k] != 0 for k in chosen):
-            return None
-        if not self._is_scalar_of_a_loop(args, axes, chosen):
-            return None
-        given = list(args)
-        for k in chosen:
-            given[k] = nests.to_user(tf.nest.map_structure(tf.identity, nests.from_user(args[k])))
-        y = map_rows(self.fn, tuple(given))
-        flat = [x for k in chosen for x in tf.nest.flatten(nests.from_user(given[k]))]
-        found = iter(
-            tf.zeros_like(x) if g is None else tf.convert_to_tensor(g)
-            for g, x in zip(tf.gradients(y, flat), flat)
-        )
-        made = [
-            nests.to_user(tf.nest.map_structure(lambda _: next(found), nests.from_user(given[k])))
-            for k in chosen
-        ]
-        return made[0] if single else tuple(made)
+    def row(x: Nest, axis: object) -> tf.Tensor:
+        known = tf.convert_to_tensor(x)
+        shape = known.shape if axis is None else known.shape[1:]
+        return tf.compat.v1.placeholder(known.dtype, shape)
 
-    def _is_scalar_of_a_loop(
-        self, args: tuple[Any, ...], axes: Sequence[Any], chosen: Sequence[int]
-    ) -> bool:
-        """Whether a row gives one real number, by a loop."""
-        scratch = _tf.FuncGraph("one_row")
-
-        def row(x: Nest, axis: object) -> tf.Tensor:
-            known = tf.convert_to_tensor(x)
-            shape = known.shape if axis is None else known.shape[1:]
-            return tf.compat.v1.placeholder(known.dtype, shape)
-
-        try:
-            with scratch.as_default():
-                rows = [
-                    tf.nest.map_structure(lambda x, axis=axis: row(x, axis), nests.from_user(a))
-                    for a, axis in zip(args, axes)
-                ]
-                y = autographed(self.fn)(*nests.to_user(rows))
-                flat = [x for k in chosen for x in tf.nest.flatten(rows[k])]
-                if not isinstance(y, tf.Tensor) or y.shape.rank != 0 or not y.dtype.is_floating:
-                    return False
-                refuse_constants([y], flat)
-        except Exception:
-            return False
-        same = all(x.dtype == y.dtype for x in flat)
-        return same and any(op.type in _tf.LOOPS for op in scratch.get_operations())
+    try:
+        with scratch.as_default():
+            rows = [
+                tf.nest.map_structure(lambda x, axis=axis: row(x, axis), nests.from_user(a))
+                for a, axis in zip(args, axes)
+            ]
+            y = autographed(fn)(*nests.to_user(rows))
+            flat = [x for k in chosen for x in tf.nest.flatten(rows[k])]
+            if not isinstance(y, tf.Tensor) or y.shape.rank != 0 or not y.dtype.is_floating:
+                return False
+            refuse_constants([y], flat)
+    except Exception:
+        return False
+    same = all(x.dtype == y.dtype for x in flat)
+    return same and any(op.type in _tf.LOOPS for op in scratch.get_operations())

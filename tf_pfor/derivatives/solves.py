@@ -12,13 +12,14 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf._custom_gradients import attached, has_gradient
 from tf_pfor._tf._functions import call_flat
+from tf_pfor.api.leaves import filled
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives.curvature import check_function
-from tf_pfor.derivatives.differentiated import filled, leaves_like, present
+from tf_pfor.derivatives.differentiated import leaves_like, present
 from tf_pfor.derivatives.pullbacks import refused_if_missing
-from tf_pfor.tracing.caching import UNCACHED, EagerCall
+from tf_pfor.tracing.caching import cached_call
 from tf_pfor.tracing.user_code import autographed
 
 _Leaves = list[tf.Tensor]
@@ -81,12 +82,7 @@ def conjugate_gradient(
         if given and (isinstance(value, bool) or not isinstance(value, kind) or value < 0):  # type: ignore[operator]
             raise ArgumentError(f"{name} must be a number of at least 0, found {value!r}.")
     closures, options = (matvec, preconditioner), (tol, atol, maxiter)
-    if not tf.executing_eagerly():
-        return _solved(*closures, b, x0, *options)
-    found = EagerCall(_solved, closures, (b, x0), options)()
-    if found is not UNCACHED:
-        return found
-    return nests.as_function(lambda b, x0: _solved(*closures, b, x0, *options))(b, x0)
+    return cached_call(_solved, closures, (b, x0), options, in_function=True)
 
 
 def _solved(
@@ -142,13 +138,7 @@ class _Solver:
         self._variables = {i: dtype for i, dtype in enumerate(found) if dtype is not None}
 
     def run(self, b: _Leaves, start: _Leaves, held: _Leaves) -> tuple[tf.Tensor, _Leaves]:
-        """The number of steps, and the solution with its derivative.
-
-        Args:
-          b: the right side.
-          start: where the steps begin.
-          held: the tensors of A, and of the preconditioner.
-        """
+        """The number of steps, and the solution with its derivative."""
         product = functools.partial(_called, self._product, held[: self._ends])
         solve: Callable[..., _Leaves] = list
         if self._inverse is not None:

@@ -118,7 +118,7 @@ def bench(fn: Callable[..., Any], inputs: Sequence[Input], n: int, *, seed: int 
 
     expected = [tf.nest.flatten(row) for row in python_loop()]
     mapped = vmap(fn if not inputs else one, in_axes=axes)
-    by_map_fn = _by_map_fn(one, axes, given)
+    by_map_fn = _by_map_fn(one, axes)
     ways: dict[str, Callable[[], Any]] = {
         "tf_pfor": lambda: mapped(*given),
         "tf.map_fn": lambda: by_map_fn(*given),
@@ -132,9 +132,7 @@ def bench(fn: Callable[..., Any], inputs: Sequence[Input], n: int, *, seed: int 
     return Bench(described.name_of(fn), n, timings, tuple(looped))
 
 
-def _by_map_fn(
-    one: Callable[..., Any], axes: Sequence[int | None], given: Sequence[tf.Tensor]
-) -> Callable[..., Any]:
+def _by_map_fn(one: Callable[..., Any], axes: Sequence[int | None]) -> Callable[..., Any]:
     """``tf.map_fn`` over the tensors that have rows, compiled as it is by tf.function."""
 
     def run(*tensors: tf.Tensor) -> Any:
@@ -170,7 +168,8 @@ def _timed(way: str, call: Callable[[], Any], expected: Sequence[Sequence[Any]])
         result = call()
         equal = _is_equal(result, expected)
     except Exception as why:  # a way that fails is a result too
-        return Timing(way, None, None, 0, None, f"{type(why).__name__}: {_first_line(why)}")
+        first_line = (str(why).strip().splitlines() or [""])[0][:200]
+        return Timing(way, None, None, 0, None, f"{type(why).__name__}: {first_line}")
     first, times = time.perf_counter() - began, list[float]()
     while len(times) < _CALLS and (len(times) < 3 or sum(times) < _SECONDS):
         began = time.perf_counter()
@@ -178,10 +177,6 @@ def _timed(way: str, call: Callable[[], Any], expected: Sequence[Sequence[Any]])
             x.numpy()  # a device may still be at work
         times.append(time.perf_counter() - began)
     return Timing(way, 1e3 * statistics.median(times), 1e3 * first, len(times), equal)
-
-
-def _first_line(why: Exception) -> str:
-    return (str(why).strip().splitlines() or [""])[0][:200]
 
 
 def _is_equal(result: Nest, expected: Sequence[Sequence[Any]]) -> bool | None:

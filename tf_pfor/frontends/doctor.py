@@ -51,7 +51,8 @@ class Doctor:
 
     def __init__(self) -> None:
         self.versions = _versions()
-        self.devices = [d.name.removeprefix("/physical_device:") for d in _devices()]
+        devices: list[Any] = tf.config.list_physical_devices()
+        self.devices = [d.name.removeprefix("/physical_device:") for d in devices]
         self.checks = {name: _tried(check) for name, check in _CHECKS.items()}
         self.problems = _problems()
         self.problems += [f"{k} does not work: {v}" for k, v in self.checks.items() if v != _WORKS]
@@ -86,10 +87,6 @@ class Doctor:
 def _version() -> tuple[int, int]:
     major, minor = tf.__version__.split(".")[:2]
     return int(major), int(minor)
-
-
-def _devices() -> list[Any]:
-    return tf.config.list_physical_devices()
 
 
 def _versions() -> dict[str, str]:
@@ -140,23 +137,12 @@ def _one(x: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.tanh(x) * x)
 
 
-def _map() -> bool:
-    return np.allclose(vmap(_one)(_ROWS), (np.tanh(_ROWS) * _ROWS).sum(1), 1e-5)
-
-
-def _compiled() -> bool:
-    return np.allclose(vmap(_one, jit_compile=True)(_ROWS), (np.tanh(_ROWS) * _ROWS).sum(1), 1e-5)
-
-
-def _gradient() -> bool:
-    slope = np.tanh(_ROWS) + _ROWS * (1 - np.tanh(_ROWS) ** 2)
-    return np.allclose(vmap(jacrev(_one))(_ROWS), slope, 1e-4, 1e-5)
-
-
+_SUMS = (np.tanh(_ROWS) * _ROWS).sum(1)
+_SLOPES = np.tanh(_ROWS) + _ROWS * (1 - np.tanh(_ROWS) ** 2)
 _CHECKS: dict[str, Callable[[], bool]] = {
-    "a map": _map,
-    "its gradient": _gradient,
-    "jit_compile": _compiled,
+    "a map": lambda: np.allclose(vmap(_one)(_ROWS), _SUMS, 1e-5),
+    "its gradient": lambda: np.allclose(vmap(jacrev(_one))(_ROWS), _SLOPES, 1e-4, 1e-5),
+    "jit_compile": lambda: np.allclose(vmap(_one, jit_compile=True)(_ROWS), _SUMS, 1e-5),
 }
 
 

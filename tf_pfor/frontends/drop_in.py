@@ -18,15 +18,14 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.api import checks, for_loops, maps
-from tf_pfor.core import collectives, nests
+from tf_pfor.api import for_loops, maps
+from tf_pfor.core import collectives
 from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives import jacobians
-from tf_pfor.tracing.user_code import autographed
 
 _PEER = "tensorflow.python.ops.parallel_for."
 _no_autograph = tf.autograph.experimental.do_not_convert
@@ -87,11 +86,12 @@ def _pfor(
     parallel_iterations: int | None = None,
     warn: bool = False,
 ) -> Any:
-    checks.check_callable(loop_fn, "loop_fn")
-    axis = f"pfor {next(_NUMBERS)}" if _takes_config(loop_fn) else None
-    options = {} if axis is None else {"pfor_config": PForConfig(axis)}
-    found = maps.pfor(
-        _opened(loop_fn, options),
+    axis = None
+    if _takes_config(loop_fn):
+        axis = f"pfor {next(_NUMBERS)}"
+        loop_fn = functools.partial(loop_fn, pfor_config=PForConfig(axis))
+    return maps.pfor(
+        loop_fn,
         iters,
         fallback_to_while_loop,
         parallel_iterations,
@@ -99,19 +99,13 @@ def _pfor(
         axis_name=axis,
         out_shapes="ragged",
     )
-    return _closed(found)
 
 
 @_no_autograph
 def _vectorized_map(
     fn: Callable[..., Any], elems: Nest, fallback_to_while_loop: bool = True, warn: bool = True
 ) -> Any:
-    checks.check_callable(fn, "fn")
-    return _closed(
-        maps.vectorized_map(
-            _opened(fn, {}), elems, fallback_to_while_loop, warn, out_shapes="ragged"
-        )
-    )
+    return maps.vectorized_map(fn, elems, fallback_to_while_loop, warn, out_shapes="ragged")
 
 
 def _takes_config(loop_fn: Callable[..., Any]) -> bool:
@@ -119,43 +113,6 @@ def _takes_config(loop_fn: Callable[..., Any]) -> bool:
         return "pfor_config" in inspect.signature(loop_fn).parameters
     except (TypeError, ValueError):
         return False
-
-
-# Sparse results: their parts are stacked, and make one SparseTensor of one rank more.
-
-
-class _SparseRows(NamedTuple):
-    indices: tf.Tensor  # [k, rank] in an iteration, [n, k, rank] outside
-    values: tf.Tensor  # [k], [n, k]
-    dense_shape: tf.Tensor  # [rank], [n, rank]
-
-
-def _opened(fn: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
-    """``fn`` with the parts of sparse results in their places."""
-    converted = autographed(fn)
-
-    @_no_autograph
-    def opened(*args: Nest) -> Any:
-        return nests.replaced(converted(*args, **options), tf.SparseTensor, _parts)
-
-    return functools.update_wrapper(opened, fn, ("__name__", "__qualname__"), ())
-
-
-def _parts(x: Nest) -> _SparseRows:
-    return _SparseRows(x.indices, x.values, x.dense_shape)
-
-
-def _closed(result: Nest) -> Any:
-    return nests.replaced(result, _SparseRows, _stacked)
-
-
-def _stacked(rows: _SparseRows) -> Any:
-    n, k = tf.shape(rows.values, tf.int64)[0], tf.shape(rows.values, tf.int64)[1]
-    rank = tf.shape(rows.indices, tf.int64)[2]
-    numbers = tf.repeat(tf.range(n), k)[:, None]
-    indices = tf.concat([numbers, tf.reshape(rows.indices, [n * k, rank])], 1)
-    shape = tf.concat([[n], tf.reduce_max(rows.dense_shape, 0)], 0)
-    return tf.SparseTensor(indices, tf.reshape(rows.values, [-1]), shape)
 
 
 _OURS: dict[tuple[str, str], Callable[..., Any]] = {

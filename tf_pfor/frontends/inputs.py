@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.settings import Fallback
 from tf_pfor.reports.explain import explain
@@ -74,11 +73,7 @@ class Input:
 
 
 def checked(name: str, spec: tf.TensorSpec, kind: str) -> Input:
-    """An input, after a check that it may be of this kind.
-
-    Raises:
-      ArgumentError: if a ragged input knows all of its sizes, or none.
-    """
+    """An input, after a check that it may be of this kind."""
     found = Input(name, spec, kind)
     if kind == "ragged" and (spec.shape.rank is None or not found.open_axes):
         raise ArgumentError(
@@ -177,38 +172,13 @@ def explained(
     *,
     fallback: Fallback | None = None,
 ) -> Report:
-    """The ``Report`` of a function of one example; of a ``pfor`` body if it has no inputs.
-
-    Args:
-      fn: a function of one tensor for each input.
-      inputs: the inputs of one example.
-      n: the number of rows, None if it is known only at run time.
-      fallback: as for ``vmap``.
-
-    Raises:
-      ArgumentError: if no input differs between rows.
-    """
+    """The ``Report`` of a function of one example; of a ``pfor`` body if it has no inputs."""
     if not inputs:
         return explain(fn, n, fallback=fallback)
     if all(x.kind == "shared" for x in inputs):
         raise ArgumentError("All inputs are shared: there is nothing to map over.")
-    flat = of_flat(fn, inputs)
-    axes = in_axes(inputs)
     specs = [spec for x in inputs for spec in x.batched(n)]
-    with _tf.FuncGraph("shared").as_default():
-        shared = [
-            tf.compat.v1.placeholder(spec.dtype, spec.shape) if axis is None else None
-            for spec, axis in zip(specs, axes)
-        ]
-
-        @_no_autograph
-        def of_rows(*rows: tf.Tensor) -> Any:
-            supply = iter(rows)
-            return flat(*[next(supply) if x is None else x for x in shared])
-
-        of_rows.__qualname__ = name_of(fn)
-        rows = [spec for spec, axis in zip(specs, axes) if axis is not None]
-        return explain(of_rows, *rows, fallback=fallback)
+    return explain(of_flat(fn, inputs), *specs, in_axes=in_axes(inputs), fallback=fallback)
 
 
 # ---------------------------------------------------------------------------

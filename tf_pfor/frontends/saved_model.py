@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import numbers
 import os
 import pathlib
 import re
@@ -19,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor._tf import _definitions
+from tf_pfor.api.checks import fixed_block
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, FileError, VerificationError
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.settings import Fallback
@@ -140,7 +140,7 @@ def batch(
     model = _loaded(source)
     name, one = _signature(model, signature, source)
     row = Row(one, shared, ragged, batch_of_one)
-    batched = Batched(row, _block(max_batch), fallback)
+    batched = Batched(row, fixed_block(max_batch, "max_batch"), fallback)
     report = described.explained(row, row.inputs, fallback=fallback)
     concrete = batched.concrete()
     rows = batched.rows(verify)
@@ -309,14 +309,6 @@ def _signature(model: Any, name: str | None, source: str) -> tuple[str, Any]:
             "signatures=model.function.get_concrete_function(tf.TensorSpec(...)))."
         )
     raise ArgumentError(f"{source} has no signature {chosen!r}. It has: {', '.join(known)}.")
-
-
-def _block(max_batch: object) -> int | None:
-    if max_batch is None:
-        return None
-    if isinstance(max_batch, numbers.Integral) and max_batch is not True and int(max_batch) > 0:
-        return int(max_batch)
-    raise ArgumentError(f"max_batch must be a positive int or None, found {max_batch!r}.")
 
 
 # ---------------------------------------------------------------------------

@@ -51,11 +51,7 @@ class Row:
 
 
 def _without_axis(kind: str, name: str, shape: tf.TensorShape) -> tf.TensorShape:
-    """The shape in an example of what has a batch axis of size 1.
-
-    Raises:
-      ArgumentError: if it has none.
-    """
+    """The shape in an example of what has a batch axis of size 1."""
     if shape.rank is None or shape.rank == 0 or shape[0] not in (1, None):
         raise ArgumentError(
             f"batch_of_one: the {kind} {name} has shape {shape}. Expected: a first axis of size 1, "

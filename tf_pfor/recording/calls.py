@@ -40,15 +40,9 @@ class Calls:
         forms: tuple[Any, ...],
         held: Sequence[int] = (),
     ) -> KindsOfOp:
-        """The kinds of calls of an op.
+        """The kinds of calls of an op; ``forms`` is equal for inputs of one form.
 
-        Args:
-          facts: the type of the op.
-          inputs: its inputs, with lists opened.
-          lengths: the lengths of the lists, -1 for other inputs.
-          attrs: names and values of attributes.
-          forms: a key that is equal for inputs of one form.
-          held: the numbers of the inputs that are constants of the kind.
+        ``lengths`` is -1 for inputs that are no lists. ``held`` are the inputs that are constants.
         """
         key = (facts.name, hashable(attrs), *lengths, *held, *forms)
         kinds = self.kinds.get(key)
@@ -71,13 +65,8 @@ class Calls:
     ) -> tuple[Kind, list[Any], list[Any]]:
         """The kind of the call of a Python function, its tensors, and their names.
 
-        Args:
-          owner: the function that the user called, by which kinds are told apart.
-          name: its name.
-          fn: the function that runs.
-          args: its arguments.
-          kwargs: its arguments by name.
-          is_plain: whether ``fn`` is a function of this package, which is not traced for itself.
+        ``owner`` is the function that the user called, by which kinds are told apart. ``is_plain``:
+        ``fn`` is a function of this package, which is not traced for itself.
         """
         leaves: list[Any] = []
         names: list[Any] = []

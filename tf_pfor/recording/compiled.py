@@ -31,8 +31,6 @@ class Compiled:
 
     Attributes:
       seconds: the time that compiling took; 0 before the first run.
-      is_jit: whether XLA compiles it.
-      alive: the numbers of its results.
     """
 
     def __init__(
@@ -139,12 +137,7 @@ def _chain(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def one_by_one(path: Sequence[Call], inputs: Sequence[tf.Tensor], results: list[tf.Tensor]) -> None:
-    """Runs the calls of a trace as eager ops.
-
-    Args:
-      path: the calls.
-      inputs: the inputs of the trace.
-      results: the results are added here, up to the call that fails.
+    """Runs the calls of a trace as eager ops; results are added up to the call that fails.
 
     Raises:
       Exception: the error of the call, with the user's line in it.
@@ -154,16 +147,11 @@ def one_by_one(path: Sequence[Call], inputs: Sequence[tf.Tensor], results: list[
         assert call.kind is not None
         try:
             made = call.kind.run(*given)
-            if not _is_as_traced(made, call.kind):
-                made = _traced(call.kind, given)
+            if call.kind.results is None or len(made) != len(call.kind.results):
+                made = _traced(call.kind, given)  # a gradient may have other results eagerly
             results += made
         except Exception as error:
             raise with_line(error, call.kind.name, call.line) from error
-
-
-def _is_as_traced(made: Sequence[tf.Tensor], kind: Kind) -> bool:
-    """Whether results are as many as in a graph; a gradient may have other ones eagerly."""
-    return kind.results is not None and len(made) == len(kind.results)
 
 
 def _traced(kind: Kind, given: Sequence[tf.Tensor]) -> list[tf.Tensor]:

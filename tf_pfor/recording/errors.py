@@ -43,13 +43,8 @@ def with_text(error: Exception, text: str) -> Exception:
 def checked(fn: Nest, expected: str, advice: str) -> Callable[..., Any]:
     """``fn``, if it is a function whose body runs in its call.
 
-    Args:
-      fn: the object that the user has given.
-      expected: words for a right one.
-      advice: a sentence for users of generator functions.
-
     Raises:
-      ArgumentTypeError: it is no such function.
+      ArgumentTypeError: it is no such function. ``advice`` is for users of generator functions.
     """
     if not callable(fn):
         raise ArgumentTypeError(f"fn must be {expected}, found {fn!r}.")

@@ -52,13 +52,7 @@ def name_of(x: tf.Tensor, form: tuple[object, ...]) -> Any:
 
 
 def opened(x: Nest, leaves: list[Any], names: list[Any]) -> Any:
-    """The form of a nest.
-
-    Args:
-      x: the nest.
-      leaves: its leaves are added here.
-      names: the names of its tensors are added here.
-    """
+    """The form of a nest; its leaves, and the names of its tensors, are added to the lists."""
     cls = type(x)
     if isinstance(x, Deferred):
         form, name = x.as_input()

@@ -23,14 +23,7 @@ def follow(
     results: Sequence[tf.Tensor],
     call: Callable[[Callable[..., Any], list[Any]], list[Any]],
 ) -> None:
-    """Tells the tapes of this thread of a call.
-
-    Args:
-      kind: the kind of the call.
-      inputs: its inputs.
-      results: its results.
-      call: records the call of a function.
-    """
+    """Tells the tapes of this thread of a call; ``call`` records the call of a function."""
     sources = [*inputs, *kind.handles]
     if _eager_ops.has_tangent(sources):
         raise NotVectorizableError(
@@ -69,12 +62,8 @@ def follow_op(
 ) -> None:
     """Tells the tapes of this thread of an op, whose gradient is TensorFlow's.
 
-    Args:
-      kind: the kind of the op.
-      inputs: its inputs that are not fixed.
-      results: its results.
-      gradient: a function of the kind, which inputs ask for a gradient, the inputs, the results,
-        and the gradients of the results.
+    ``gradient`` is a function of the kind, which inputs ask for a gradient, the inputs, the
+    results, and the gradients of the results.
     """
     wanted = tuple(map(_eager_ops.is_watched, inputs))
     if not any(wanted):
@@ -92,9 +81,7 @@ def follow_op(
 def _gradient(kind: Kind, wanted: tuple[bool, ...]) -> Any:
     """The gradient of a kind, and the numbers of the inputs that have one.
 
-    Args:
-      kind: the kind.
-      wanted: true for the inputs, and then the handles of variables, whose gradients are asked for.
+    ``wanted`` is for the inputs, and then for the handles of variables.
     """
     count = len(kind.inputs)
     connected: list[int] = []

@@ -19,6 +19,7 @@ from tf_pfor.core.facts import FACTS, Facts
 from tf_pfor.core.nests import Nest
 from tf_pfor.recording.nodes import Kind
 from tf_pfor.recording.tensors import Deferred
+from tf_pfor.tracing.all_ops import all_ops
 from tf_pfor.tracing.user_code import autographed
 
 SMALL = 64  # elements of an input whose value may decide on a shape
@@ -140,7 +141,6 @@ class KindsOfOp:
     Attributes:
       varying: the numbers of the inputs that differ between calls of a kind.
       places: the numbers of the inputs whose values decide on shapes.
-      op_type: the type of the op.
       lengths: the lengths of lists among the inputs, -1 for other inputs.
     """
 
@@ -212,13 +212,7 @@ class KindsOfOp:
     def _gradient(
         self, inputs: list[Any], attrs: tuple[Any, ...], dtypes: list[tf.DType]
     ) -> Callable[..., list[Any]]:
-        """TensorFlow's gradient of the op, as a function of the inputs that are not fixed.
-
-        Args:
-          inputs: the inputs of a call.
-          attrs: names and values of all attributes.
-          dtypes: the dtypes of all inputs.
-        """
+        """TensorFlow's gradient of the op, as a function of the inputs that are not fixed."""
         name, varying = self.op_type.name, self.varying
         filled = _filler(inputs, self._fixed)
 
@@ -302,12 +296,7 @@ def kind_of_unit(
 ) -> Kind:
     """The kind of a call of a Python function.
 
-    Args:
-      name: its name.
-      fn: the function.
-      args: its arguments.
-      kwargs: its arguments by name.
-      is_plain: whether its ops are part of the program that calls it, without AutoGraph.
+    ``is_plain``: its ops are part of the program that calls it, without AutoGraph.
     """
     structure = nests.from_user((args, kwargs))
     leaves = nests.flatten(structure)
@@ -357,12 +346,9 @@ def kind_of_unit(
 
 
 def writes(op_types: Iterable[str], *, was_read: bool) -> bool:
-    """Whether ops write what recorded calls read: variables and tables.
+    """Whether ops of these types write what recorded calls read: variables and tables.
 
-    Args:
-      op_types: the types of the ops.
-      was_read: whether recorded calls have read what they use. If not, a new table may be filled,
-        and a random generator may draw.
+    If nothing ``was_read`` of what they use, a new table may be filled, and a generator may draw.
     """
     return any(
         (t.startswith(_WRITES) and t not in _READS)
@@ -372,12 +358,7 @@ def writes(op_types: Iterable[str], *, was_read: bool) -> bool:
 
 
 def write_refused(name: str, *, draws: bool) -> UnsupportedStateError:
-    """The error of an op or a function that writes a variable.
-
-    Args:
-      name: its name.
-      draws: whether the variable is the state of a seed generator of Keras.
-    """
+    """The error of an op or a function that writes a variable; ``draws``: a seed of Keras."""
     advice = "Write it after the call, from what the function returns."
     if draws:
         advice = (
@@ -455,13 +436,10 @@ def _packer(skeleton: Nest, absent: Sequence[bool]) -> Callable[[list[Any]], Any
 def _effects(graph: tf.Graph) -> set[str]:
     """The effects of a graph: "writes" of variables and resources, "draws" for all others."""
     found: set[str] = set()
-    for op in graph.get_operations():
-        inner = _tf.functions_of(op)
-        for function in inner:
-            found |= _effects(function)
+    for op in all_ops(graph):
         schema = _tf.schema(op.type)
-        if inner or schema is None or not schema.is_stateful or op.type in HARMLESS | _READS:
-            continue
-        has_resource = any(t.dtype == tf.resource for t in op.inputs)
-        found.add("writes" if has_resource else "draws")
+        is_known = schema is None or not schema.is_stateful or op.type in HARMLESS | _READS
+        if not is_known and not _tf.functions_of(op):
+            has_resource = any(t.dtype == tf.resource for t in op.inputs)
+            found.add("writes" if has_resource else "draws")
     return found

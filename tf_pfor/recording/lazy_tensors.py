@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,11 +15,7 @@ from tf_pfor.recording.traces import Place, Result
 
 
 class KeepsLazy:
-    """A recorder that takes lazy values as they are."""
-
-
-class Program(Protocol):
-    """The recorder that a lazy value belongs to."""
+    """A recorder that takes lazy values as they are, and that they belong to."""
 
     def op(self, op_type: str, given: tuple[Any, ...]) -> Any:
         """Records an op."""
@@ -37,20 +33,17 @@ class Lazy(Deferred):
     Attributes:
       program: the recorder of the op; None when the op runs, or has run.
       runs_in: the recorder that runs the op now.
-      place: its place in the trace.
-      result: facts that results of its kind share.
-      made: the value when the op has run.
       error: the error of the trace, if that has failed before the op.
     """
 
-    runs_in: Program | None = None
+    runs_in: KeepsLazy | None = None
     made: tf.Tensor | None = None
     error: Exception | None = None
     _handle_data = None  # no recorded value is a handle, or is on several devices
     is_packed = False
 
-    def __init__(self, program: Program, place: Place, result: Result) -> None:
-        self.program: Program | None = program
+    def __init__(self, program: KeepsLazy, place: Place, result: Result) -> None:
+        self.program: KeepsLazy | None = program
         self.place = place
         self.result = result
 

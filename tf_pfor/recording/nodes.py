@@ -20,22 +20,16 @@ class Kind:
     """Calls that can run as one: the same function, with inputs of the same shapes and dtypes.
 
     Attributes:
-      name: the type of an op, or the name of a function.
       run: the function of one call: its inputs to the list of its results.
       results: the specs of the results; None where only a run shows them.
-      forms: dtypes and sizes of the results.
       pack: makes what the caller gets from the list of results.
-      is_single: whether that is the only result.
-      inputs: the specs of the inputs.
       may_share: whether equal calls give equal results.
-      number: another one for each kind.
       handles: the handles of the variables that a call reads.
       graph: the traced function; None for an op.
       gradients: functions of inputs and gradients of results to gradients of inputs.
       gradient: the gradient of an op. Its arguments: which inputs ask for it, the inputs, the
         results, and the gradients of the results.
       may_fail: whether a call may be an error that depends on values.
-      writes: whether a call writes a variable.
       captured: the handles of variables and other resources that a function captures.
     """
 
@@ -96,12 +90,7 @@ class Kind:
         self._stacked: dict[tuple[bool, ...], Any] = {}
 
     def of_rows(self, tensors: Sequence[tf.Tensor], stacked: Sequence[bool]) -> list[tf.Tensor]:
-        """The results [k, ...] of k calls.
-
-        Args:
-          tensors: the inputs, [k, ...] where they are stacked.
-          stacked: true for the inputs that differ between the calls.
-        """
+        """The results [k, ...] of k calls; ``stacked``: true for the inputs that are [k, ...]."""
         pattern = tuple(stacked)
         if pattern not in self._stacked:
             axes = tuple(0 if s else None for s in pattern)
@@ -119,15 +108,11 @@ class Node:
     """One call that was recorded.
 
     Attributes:
-      kind: the function that is called.
-      inputs: its inputs: recorded values and tensors.
       depth: the longest way from an input of the program.
-      wait: runs all that was recorded.
       number: its number among the calls that run next.
       results: its results, as the function sees them. An equal call has the same ones.
       ran: the calls that it ran with, None before that.
       row: its number among them.
-      example: the example that made the call first.
       line: the user's line, if the call may fail.
       failure: its error, or the error of a call whose result it reads.
     """
@@ -213,8 +198,6 @@ class Recorded(Deferred):
     """A result of an op that has not run yet, or that ran with the ops of other examples.
 
     Attributes:
-      node: the op.
-      index: the number of the result among the results of the op.
       form: dtype and sizes, by which calls are compared.
       key: equal for the same result of the same op.
     """
@@ -281,11 +264,7 @@ class Recorded(Deferred):
         return other
 
     def alone(self, runs: dict[Any, Ran]) -> Recorded:
-        """The same value after a run, without what it was made from.
-
-        Args:
-          runs: the runs of other values that were made alone.
-        """
+        """The same value after a run, without what it was made from; ``runs`` were made before."""
         ran = self.node.run()
         key = ran, self.index
         if key not in runs:

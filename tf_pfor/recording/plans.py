@@ -33,9 +33,7 @@ class Step:
     """Calls that run as one.
 
     Attributes:
-      kind: their kind.
       members: their numbers in the order of recording.
-      reads: the places from which the inputs are read.
       stacked: true for the inputs that differ between the calls.
     """
 
@@ -72,9 +70,7 @@ class Structure:
     """Recorded calls, with numbers in place of what they read.
 
     Attributes:
-      nodes: the calls.
       rans: the runs before, from which calls read.
-      tensors: the tensors that calls read.
       form: equal for structures of one plan.
     """
 
@@ -156,14 +152,7 @@ class Plans:
 def execute(
     nodes: Sequence[Node], schedule: Schedule, plans: Plans, failures: list[Failure]
 ) -> int:
-    """Runs recorded calls; returns how many times something ran.
-
-    Args:
-      nodes: the calls.
-      schedule: the order in which they run.
-      plans: the plans that are kept.
-      failures: the failures so far, to which new ones are added.
-    """
+    """Runs recorded calls, and adds to the failures; returns how many times something ran."""
     if failures:
         nodes = _that_may_run(nodes)
     structure = Structure(nodes)

@@ -13,12 +13,11 @@ import tensorflow as tf
 from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED, EagerTensor
 from tf_pfor._tf._stacks import caller
-from tf_pfor.core.nests import Nest
 from tf_pfor.recording.compiled import nothing_was_written, one_by_one, with_line
-from tf_pfor.recording.following import CUT, EAGERLY, ByValue, Recording, found, step_of, value_of
+from tf_pfor.recording.following import CUT, EAGERLY, ByValue, Recording, value_of
 from tf_pfor.recording.forms import opened
 from tf_pfor.recording.gradients import follow_op
-from tf_pfor.recording.kinds import KindsOfOp, OpType, op_type_of
+from tf_pfor.recording.kinds import OpType, op_type_of
 from tf_pfor.recording.lazy_tensors import KeepsLazy, Lazy
 from tf_pfor.recording.nodes import Kind
 from tf_pfor.recording.operands import without_numpy
@@ -35,16 +34,12 @@ class Program(Recording, KeepsLazy):
     """Records the calls of a thread in the order in which they are made.
 
     Attributes:
-      traces: the traces of all programs.
       jit: whether XLA compiles what was recorded.
     """
 
-    fixes_handles = False
-
     def __init__(self, traces: Traces, *, jit: bool) -> None:
-        super().__init__(traces.kinds)
+        super().__init__(traces)
         show_ragged()
-        self.traces = traces
         self.jit = jit
         self._lock = threading.RLock()
         self._thread = _eager_ops.thread_state()
@@ -55,8 +50,8 @@ class Program(Recording, KeepsLazy):
     def _begin(self) -> None:
         """Begins a new trace."""
         self._step: Step | None = None
-        self._inputs: list[tf.Tensor] = []
-        self._known: dict[int, Any] = {}
+        self._inputs = []
+        self._known = {}
         self._made: list[weakref.ref[Lazy]] = []
         self._marks: dict[str, set[str]] = {}
         self._handles: dict[int, bool] = {}  # of variables, and whether the trace writes them
@@ -205,11 +200,7 @@ class Program(Recording, KeepsLazy):
     ) -> Any:
         """The call of an op after those before, or what else becomes of it.
 
-        Args:
-          facts: its type.
-          given: its inputs and attributes.
-          key: equal for calls of one form.
-          items: its inputs, with lists opened.
+        ``key`` is equal for calls of one form. ``items`` are the inputs with lists opened.
         """
         step = self._step or self._first(facts.name)
         if step.depth >= SHORT and self._is_end(step.depth, facts.name):
@@ -220,14 +211,14 @@ class Program(Recording, KeepsLazy):
             key = (key[0], repr(key[1]), *key[2:])
             following = step.following.get(key)
         if following is None:
-            following = found(self, step, facts, given, items)
+            following = self.found(step, facts, given, items)
             step.following[key] = following
         if type(following) is ByValue:
             values = tuple([value_of(items[k]) for k in following.places])
             by_value = following
             following = by_value.steps.get(values)
             if following is None:
-                following = by_value.steps[values] = self.step(step, by_value.kinds, items)
+                following = by_value.steps[values] = self.after(step, by_value.kinds, items)
         return following
 
     def _is_end(self, depth: int, op_type: str) -> bool:
@@ -245,21 +236,6 @@ class Program(Recording, KeepsLazy):
         if depth == SHORT:
             self._marks.setdefault(op_type, set()).add(line)
         return False
-
-    def step(self, before: Step, kinds: KindsOfOp, items: list[Any]) -> Any:
-        """The call of an op after others; or EAGERLY, or CUT."""
-        return step_of(self, before, kinds, items, caller())
-
-    def place(self, x: tf.Tensor) -> int | None:
-        """The number of the place of a tensor in the trace; None: no call has read it."""
-        if type(x) is Lazy:
-            return x.place.number
-        known = self._known.get(id(x))
-        return None if known is None else known.number
-
-    def count(self) -> int:
-        """The number of inputs of the trace."""
-        return len(self._inputs)
 
     def _first(self, name: str) -> Step:
         """The root of the tree of traces, for a trace that begins with an op."""
@@ -285,7 +261,9 @@ class Program(Recording, KeepsLazy):
             inputs.append(x)
         self._step = step
         if kind.writes:
-            self._handles |= {x._id: True for x in items if _is_handle(x)}
+            self._handles |= {
+                x._id: True for x in items if type(x) is EagerTensor and x.dtype == tf.resource
+            }
         if kind.captured:
             self._handles = {x._id: False for x in kind.captured} | self._handles
         if step.is_single:
@@ -336,7 +314,7 @@ class Program(Recording, KeepsLazy):
                 items.append(x)
             following = step.following.get(tuple(key))
             if following is None:
-                following = step_of(self, step, kind, items, caller())
+                following = self.after(step, kind, items)
                 step.following[tuple(key)] = following
             if following is CUT:
                 self.cut("a function that may fail, after a write")
@@ -346,10 +324,7 @@ class Program(Recording, KeepsLazy):
     def _gradient(self, kind: Kind, wanted: tuple[bool, ...], *args: Sequence[Any]) -> list[Any]:
         """The gradients of the inputs of an op.
 
-        Args:
-          kind: the kind of the op.
-          wanted: true for the inputs that a tape follows.
-          *args: the inputs, the results, and the gradients of the results.
+        ``args`` are the inputs, the results, and the gradients of the results.
         """
         assert kind.gradient is not None
         if _eager_ops.catcher() is not self or not tf.executing_eagerly():
@@ -495,10 +470,6 @@ def _form(x: tf.Tensor, items: Sequence[Any]) -> Any:
         if other is x:
             return "again", k
     return _eager_ops.form_of_input(x)
-
-
-def _is_handle(x: Nest) -> bool:
-    return type(x) is EagerTensor and x.dtype == tf.resource
 
 
 def _lasting(error: BaseException) -> Exception:

@@ -66,19 +66,13 @@ class Step:
     """A call after other calls.
 
     Attributes:
-      following: the calls that were recorded after it, by key.
-      before: the call before it; None for the root, which is no call.
-      kind: the kind of the call.
       reads: for each input of the kind, the number of its place.
       varying: the numbers of these inputs among all inputs of the op.
       takes: the numbers of the inputs that no call has read before, with the dtype of a number.
-      results: facts of the results.
-      places: the places of the results.
       is_single: whether the caller gets the only result, not a list.
       first: the number of its first result.
       depth: the number of calls up to this one.
       form: a number, equal for equal traces that began at other lines.
-      line: the user's line, where the call was first made.
       writes: whether this call, or one before it, writes a variable.
       reads_variables: whether this call, or one before it, is of a function that has variables.
       must_run: whether this call, or one before it, writes or may fail.
@@ -145,7 +139,6 @@ class Line:
     """Runs that ended at a line of the user's code.
 
     Attributes:
-      misses: misses since the last hit.
       seen: forms that ran one by one.
       alone: the number of runs one by one.
     """
@@ -162,12 +155,8 @@ class Traces:
     """The traces of all scopes of a process, and what they were compiled to.
 
     Attributes:
-      kinds: the kinds of calls.
-      results: the places of results.
-      inputs: the places of inputs.
       lines: runs by the line where they ended.
       cuts: the number of runs by line and reason.
-      counts: the numbers of a report.
       seconds: the time that compiling took.
       numbers: Python numbers as tensors.
     """
@@ -234,11 +223,7 @@ class Traces:
     def function(self, step: Step, alive: Sequence[int], at: str, *, jit: bool) -> Compiled | None:
         """The function that runs a trace; None where the trace shall run one by one.
 
-        Args:
-          step: the last call.
-          alive: the numbers of the results that are wanted.
-          at: the line where the trace ended.
-          jit: whether XLA compiles it.
+        ``alive`` has the results that are wanted. ``at`` is the line where the trace ended.
         """
         with self._lock:
             line = self.lines[at]

@@ -31,9 +31,6 @@ class Traced:
 
     Attributes:
       name: the user's name of the function.
-      body: the body.
-      elements: the elements of its placeholders.
-      n: the number of iterations.
       known_n: the same as an int, None if it is known only at run time.
     """
 

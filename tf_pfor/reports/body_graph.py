@@ -61,9 +61,9 @@ class BodyGraph:
 
 def graphs(body: Body, recorder: Recorder) -> tuple[BodyGraph, ...]:
     """The graphs of a body and of the functions in it, as far as the walker has seen them."""
-    seen: dict[int, _Graph] = {id(body.graph): _Graph(body.graph, "the body")}
+    seen: dict[int, _Graph] = {id(body.graph): _Graph("the body")}
     for op, outcome, reason in recorder.entries:
-        graph = seen.setdefault(id(op.graph), _Graph(op.graph, _plain(op.graph.name)))
+        graph = seen.setdefault(id(op.graph), _Graph(_plain(op.graph.name)))
         graph.add(op, outcome, reason)
     top, *others = seen.values()
     shown = [top.drawn(_names(body), body.outputs)]
@@ -88,11 +88,14 @@ def _names(body: Body) -> dict[int, str]:
 
 
 class _Graph:
-    """One graph, and what became of its ops."""
+    """One graph, what became of its ops, and nodes for these, the ones that they read first."""
 
-    def __init__(self, graph: tf.Graph, title: str):
-        self.graph, self.title = graph, title
+    def __init__(self, title: str):
+        self.title = title
         self.found: dict[tf.Operation, tuple[Outcome, str]] = {}
+        self.names: dict[int, str] = {}
+        self.nodes: list[Node] = []
+        self._numbers: dict[tf.Operation, int] = {}
 
     def add(self, op: tf.Operation, outcome: Outcome, reason: str) -> None:
         known = self.found.get(op)
@@ -101,25 +104,15 @@ class _Graph:
 
     def drawn(self, names: dict[int, str], outputs: Iterable[tf.Tensor]) -> BodyGraph:
         """The nodes; ``names`` are the names of the inputs of the body."""
-        maker = _Nodes(self.found, names)
+        self.names = names
         for op in self.found:
-            if op.type not in _UNSEEN and not maker.is_passing(op):
-                maker.node_of(op)
+            if op.type not in _UNSEEN and not self.is_passing(op):
+                self.node_of(op)
         for i, tensor in enumerate(outputs):
-            source = maker.source(tensor)
-            read = () if source is None else (maker.node_of(source),)
-            shape = _shape(tensor)
-            maker.nodes.append(Node(f"result {i}", "", "result", shape, "", "", read))
-        return BodyGraph(self.title, tuple(maker.nodes))
-
-
-class _Nodes:
-    """Makes nodes of ops, the ones they read first."""
-
-    def __init__(self, found: dict[tf.Operation, tuple[Outcome, str]], names: dict[int, str]):
-        self.found, self.names = found, names
-        self.nodes: list[Node] = []
-        self._numbers: dict[tf.Operation, int] = {}
+            source = self.source(tensor)
+            read = () if source is None else (self.node_of(source),)
+            self.nodes.append(Node(f"result {i}", "", "result", _shape(tensor), "", "", read))
+        return BodyGraph(self.title, tuple(self.nodes))
 
     def is_passing(self, op: tf.Operation) -> bool:
         """Whether an op passes on its input, and was only kept or vectorized."""

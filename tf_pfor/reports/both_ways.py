@@ -10,13 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.api.inputs import Element, bound_walker
+from tf_pfor.api.inputs import Element, bound_walker, with_tensors
 from tf_pfor.core.conversion import Failed
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.regions import Region, key
 from tf_pfor.core.report import Recorder, refusal
 from tf_pfor.core.settings import Settings
 from tf_pfor.reports.saved_state import saved
+from tf_pfor.tracing.all_ops import all_ops
 from tf_pfor.tracing.trace import Body
 
 _HANDLES = (tf.resource, tf.variant)
@@ -145,19 +146,12 @@ def _in_order(roots: Sequence[tf.Operation]) -> list[tf.Operation]:
     return list(done)
 
 
-def _with_inner(op: tf.Operation) -> Iterator[tf.Operation]:
-    """The op, and all in the functions that it calls."""
-    yield op
-    for graph in _tf.functions_of(op):
-        for inner in graph.get_operations():
-            yield from _with_inner(inner)
-
-
 def _comparable(order: Sequence[tf.Operation], read: set[Any]) -> Iterator[tf.Tensor]:
     """The tensors that are read and that each loop makes equal: no random numbers behind them."""
     random: set[tf.Operation] = set()
     for op in order:
-        draws = any(_tf.draws_randomly(o.type) for o in _with_inner(op))
+        inner = all_ops(*_tf.functions_of(op))
+        draws = any(_tf.draws_randomly(o.type) for o in (op, *inner))
         if draws or any(t.op in random for t in op.inputs):
             random.add(op)
         if op in random or op.type in ("Const", "Placeholder", "StringFormat"):
@@ -214,11 +208,7 @@ class _Vectorized:
         """A function of the first ``count`` tensors; of all, which makes the list, if None."""
 
         def build(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            recorder, supply = Recorder(), iter(tensors)
-            inner = [
-                e if e.tensor is None else dataclasses.replace(e, tensor=next(supply))
-                for e in self._elements
-            ]
+            recorder, inner = Recorder(), with_tensors(self._elements, iter(tensors))
             walker = bound_walker(self._body, inner, self._n, self._settings, recorder)
             try:
                 if count is not None:

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.api.mapped_arguments import Axes
+from tf_pfor.api.options import Options
+from tf_pfor.core.axes import check_name
 from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.nests import Nest
@@ -47,7 +49,7 @@ class CheckReport(Report):
         return self.verdict
 
     def _title(self) -> str:
-        return f"{super()._title()}. {self.verdict}"
+        return f"{Report._title(self)}. {self.verdict}"  # super() of a class with slots fails
 
     @property
     def verdict(self) -> str:
@@ -134,8 +136,8 @@ def check(
     """
     if not tf.executing_eagerly():
         raise ArgumentError("check runs its function: call it outside of tf.function.")
-    options = (fallback, randomness, while_strategy, out_shapes)
-    given = Subject.of(fn, args, in_axes, axis_size, axis_name, options)
+    options = Options.of(fallback, randomness, while_strategy, out_shapes)
+    given = Subject(fn, args, in_axes, axis_size, check_name(axis_name), options)
     subject = subject_of(fn, given) if args or axis_size is not None else None
     if args and not isinstance(subject, Subject):
         raise ArgumentError(f"check compares rows, and {fn!r} is no function of a row.")

@@ -9,13 +9,16 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.api.bodies import convert_body
 from tf_pfor.api.mapped_arguments import Axes
+from tf_pfor.api.options import Options
+from tf_pfor.core.axes import check_name
 from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.report import Recorder
 from tf_pfor.core.settings import Fallback, OutShapes, Randomness, Settings, WhileStrategy
 from tf_pfor.reports import body_graph
 from tf_pfor.reports.arguments import Traced, placeholder_like, traced_of
-from tf_pfor.reports.report import Report, emitted_by, records
+from tf_pfor.reports.op_records import emitted_by, records
+from tf_pfor.reports.report import Report
 from tf_pfor.reports.source_lines import lines_of
 from tf_pfor.reports.subjects import Subject, subject_of
 
@@ -79,8 +82,9 @@ def explain(
     >>> report.n, report.totals["looped"], report.totals["rejected"]
     (8, 0, 0)
     """
-    options = (fallback, randomness, while_strategy, out_shapes)
-    subject = subject_of(fn, Subject.of(fn, args, in_axes, axis_size, axis_name, options))
+    options = Options.of(fallback, randomness, while_strategy, out_shapes)
+    given = Subject(fn, args, in_axes, axis_size, check_name(axis_name), options)
+    subject = subject_of(fn, given)
     if isinstance(subject, Report):
         return subject
     scratch = _tf.FuncGraph("explain")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from tf_pfor.core.registry import Outcome
+from tf_pfor.reports import estimates
 from tf_pfor.reports.body_graph import BodyGraph, Node
 from tf_pfor.reports.layered_drawing import Box, svg
+from tf_pfor.reports.op_records import OpRecord, short
+from tf_pfor.reports.source_lines import SourceLine
 
 _MOST = 250  # boxes in one picture
 _KINDS = {
@@ -63,34 +67,6 @@ _STYLE = """
 """.replace(".tfp ", ".tfp.tfp.tfp ")  # stronger than what notebooks say of all tables
 
 
-class Row(NamedTuple):
-    """A row of the table; estimates are texts, "" where nothing is known."""
-
-    op_type: str
-    ops: int  # how many
-    outcome: str
-    short: str  # file and line
-    line: str  # the same with the directories
-    source: str
-    reason: str
-    size: str = ""  # of the results
-    work: str = ""  # arithmetic operations
-    share: str = ""  # of the time
-
-
-class Line(NamedTuple):
-    """A line of the user's code; numbers are texts, "" where there is nothing to say."""
-
-    file: str
-    number: int
-    source: str
-    outcome: str  # "" for a line without ops
-    reason: str
-    emitted: str  # how many ops it became
-    size: str  # of the results
-    share: str  # of the time
-
-
 def page(title: str, body: str) -> str:
     """A file that needs no other."""
     return (
@@ -103,29 +79,24 @@ def page(title: str, body: str) -> str:
 
 def content(
     title: str,
-    rows: Sequence[Row],
+    n: int | None,
+    records: Sequence[tuple[OpRecord, float]],
     summary: Sequence[str],
     graphs: Sequence[BodyGraph],
-    lines: Sequence[Line] = (),
+    lines: Sequence[SourceLine],
 ) -> str:
     """The content of a page or a notebook.
 
-    Args:
-      title: the name of the function.
-      rows: the rows of the table, in the order in which they are shown.
-      summary: lines of text.
-      graphs: the body and the functions in it.
-      lines: the user's code, which the page begins with.
+    The user's ``lines`` come first, then the ``records``, each with its share of the time.
     """
     parts = [f'<div class="tfp"><style>{_STYLE}</style>', f"<h1>{_text(title)}</h1>"]
     parts += _source(lines)
     parts += [f"<div>{_text(line)}</div>" for line in summary]
-    kept = [row for row in rows if row.outcome == "kept"]
-    parts += _table([row for row in rows if row.outcome != "kept"])
+    kept = [(r, share) for r, share in records if r.outcome is Outcome.KEPT]
+    parts += _table([x for x in records if x[0].outcome is not Outcome.KEPT], n)
     if kept:
-        count = sum(row.ops for row in kept)
-        says = f"{count} kept: {_KINDS['kept']}"
-        parts += [f"<details><summary>{_text(says)}</summary>", *_table(kept), "</details>"]
+        says = f"{sum(r.count for r, _ in kept)} kept: {_KINDS['kept']}"
+        parts += [f"<details><summary>{_text(says)}</summary>", *_table(kept, n), "</details>"]
     parts.append(f"<div>{_ROUGH}</div>")
     used = {node.kind for graph in graphs for node in graph.nodes}
     if graphs:
@@ -137,53 +108,63 @@ def content(
     return "\n".join([*parts, "</div>"])
 
 
-def _source(lines: Sequence[Line]) -> list[str]:
+def _source(lines: Sequence[SourceLine]) -> list[str]:
     """The user's code: the outcome of each line as its colour, and what it costs."""
     parts: list[str] = []
     for k, line in enumerate(lines):
         if k == 0 or line.file != lines[k - 1].file:
             parts += ["</tbody></table>"] if k else []
-            name = _text(line.file or "line unknown")
+            name = _text(short(line.file) or "line unknown")
             parts.append(
                 f'<table class="code"><thead><tr><th></th><th>{name}</th><th>emitted ops</th>'
                 "<th>results</th><th>time</th></tr></thead><tbody>"
             )
         elif line.number > lines[k - 1].number + 1:
             parts.append('<tr><td></td><td colspan="4">...</td></tr>')
-        tip = " ".join(x for x in (_KINDS.get(line.outcome, ""), line.reason) if x)
-        cells = "".join(
-            f'<td class="rough">{_text(x)}</td>' for x in (line.emitted, line.size, line.share)
-        )
-        kind = f' class="line {_text(line.outcome)}" title="{_text(tip)}"' if line.outcome else ""
+        kind, rough = "", ["", "", ""]
+        if line.outcome is not None:
+            outcome = line.outcome.value
+            tip = " ".join(x for x in (_KINDS.get(outcome, ""), line.reason) if x)
+            kind = f' class="line {_text(outcome)}" title="{_text(tip)}"'
+            rough = [str(line.emitted), _bytes(line.bytes), f"{line.time_share:.0%}"]
         parts.append(
             f'<tr{kind}><td class="rough">{line.number or ""}</td>'
-            f"<td><pre>{_text(line.source)}</pre></td>{cells}</tr>"
+            f"<td><pre>{_text(line.source)}</pre></td>{_cells(rough)}</tr>"
         )
     return [*parts, "</tbody></table>"] if parts else []
 
 
-def _table(rows: Sequence[Row]) -> list[str]:
+def _table(records: Sequence[tuple[OpRecord, float]], n: int | None) -> list[str]:
     return [
         "<table><thead><tr><th>op type</th><th>count</th><th>outcome</th><th>your code</th>"
         "<th>why</th><th>results</th><th>operations</th><th>time</th></tr></thead><tbody>",
-        *map(_row, rows),
+        *[_row(r, share, n) for r, share in records],
         "</tbody></table>",
     ]
 
 
-def _row(row: Row) -> str:
-    op_type, count, outcome, short, line, source, reason, *rough = row
-    where = f'<div class="where" title="{_text(line)}">{_text(short)}</div>' if line else ""
-    code = f'<code class="source">{_text(source)}</code>' if source else ""
-    name = f"<code>{_text(op_type)}</code>"
-    if outcome in _ATTENTION:
+def _row(r: OpRecord, share: float, n: int | None) -> str:
+    where = f'<div class="where" title="{_text(r.line)}">{_text(short(r.line))}</div>'
+    code = f'<code class="source">{_text(r.source)}</code>' if r.source else ""
+    name = f"<code>{_text(r.op_type)}</code>"
+    if r.outcome.value in _ATTENTION:
         name = f"<strong>{name}</strong>"
+    size = None if r.bytes is None else r.bytes * r.rows(n)
+    work = "" if r.flops is None else estimates.text_of_flops(r.flops * r.rows(n))
     return (
-        f'<tr><td>{name}</td><td class="count">{count}</td><td>{_key(outcome)}</td>'
-        f'<td>{code}{where}</td><td class="why">{_text(reason)}</td>'
-        + "".join(f'<td class="rough">{_text(x)}</td>' for x in rough)
-        + "</tr>"
+        f'<tr><td>{name}</td><td class="count">{r.count}</td><td>{_key(r.outcome.value)}</td>'
+        f'<td>{code}{where if r.line else ""}</td><td class="why">{_text(r.reason)}</td>'
+        f"{_cells([_bytes(size), work, f'{share:.0%}'])}</tr>"
     )
+
+
+def _cells(rough: Sequence[str]) -> str:
+    """Estimates, "" where nothing is known."""
+    return "".join(f'<td class="rough">{_text(x)}</td>' for x in rough)
+
+
+def _bytes(size: float | None) -> str:
+    return "" if size is None else estimates.text_of_bytes(size)
 
 
 def _key(kind: str) -> str:
@@ -209,12 +190,13 @@ def _few(nodes: Sequence[Node]) -> tuple[list[Node], int]:
     order = sorted(range(len(nodes)), key=lambda i: (ranks.get(nodes[i].kind, 3), i))
     kept = sorted(order[:_MOST])
     numbers = {i: k for k, i in enumerate(kept)}
-    return [_renumbered(nodes[i], numbers) for i in kept], len(nodes) - _MOST
-
-
-def _renumbered(node: Node, numbers: dict[int, int]) -> Node:
-    inputs = tuple(numbers[i] for i in node.inputs if i in numbers)
-    return Node(node.label, node.name, node.kind, node.shape, node.reason, node.line, inputs)
+    made = [
+        dataclasses.replace(
+            nodes[i], inputs=tuple(numbers[k] for k in nodes[i].inputs if k in numbers)
+        )
+        for i in kept
+    ]
+    return made, len(nodes) - _MOST
 
 
 def _tip(node: Node) -> str:

@@ -22,10 +22,6 @@ def saved(body: Body, variables: Sequence[tf.Variable]) -> Callable[[], None]:
 
     A table from which a body only removes keys is not restored. Its graph does not tell the dtype
     of the values, and TensorFlow ends the process for a wrong one.
-
-    Args:
-      body: the body.
-      variables: the variables that it reads or writes.
     """
     values = [(v, v.read_value()) for v in variables]
     tables = [(handle, *_content(handle, *dtypes)) for handle, dtypes in _tables(body)]

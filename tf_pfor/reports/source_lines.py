@@ -54,12 +54,7 @@ class SourceLine:
 
 
 def lines_of(recorder: Recorder, n: int | None) -> tuple[SourceLine, ...]:
-    """The lines of the functions in which the ops of a body stand, in the order of the code.
-
-    Args:
-      recorder: the outcome of each op.
-      n: the number of iterations, None if it is not known.
-    """
+    """The lines of the functions in which the ops of a body stand, in the order of the code."""
     groups: dict[str, list[tuple[Any, Outcome, str]]] = {}
     for entry in recorder.entries:
         if entry[0].type != "Const":
@@ -111,6 +106,11 @@ def _place(line: str) -> tuple[str, int]:
 
 def _text(file: str, number: int) -> str:
     return linecache.getline(file, number).rstrip() if file else ""
+
+
+def text_at(line: str) -> str:
+    """The text of the user's code at ``file:line``; "" if it cannot be read."""
+    return _text(*_place(line)).strip()
 
 
 def _places(found: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:

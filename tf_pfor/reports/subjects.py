@@ -12,7 +12,6 @@ from typing import Any
 from tf_pfor.api import signature_elements
 from tf_pfor.api.options import Options
 from tf_pfor.api.vmap import Axes, mapped_by
-from tf_pfor.core.axes import check_name
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.reports.report import Report
 from tf_pfor.tracing.compiled_function import CompiledFunction, method_of
@@ -23,12 +22,9 @@ class Subject:
     """A function of one row, its elements, and the options of the map.
 
     Attributes:
-      fn: the function, or an object that stands for one.
       args: the elements, or the number of iterations.
       in_axes: as for ``vmap``; 0 also takes what ``vectorized_map`` and ``pfor`` take.
-      axis_size: as for ``vmap``.
       axis_name: the name of the mapped axis, "" for none.
-      options: the options of the map.
     """
 
     fn: Any
@@ -38,27 +34,10 @@ class Subject:
     axis_name: str
     options: Options
 
-    @classmethod
-    def of(
-        cls,
-        fn: object,
-        args: tuple[Any, ...],
-        in_axes: Axes,
-        axis_size: int | None,
-        axis_name: str | None,
-        options: tuple[Any, ...],
-    ) -> Subject:
-        """The subject of a call, with arguments of ``Options.of``; the options are checked."""
-        return cls(fn, args, in_axes, axis_size, check_name(axis_name), Options.of(*options))
-
     def mapped_as(
         self, fn: Any, args: tuple[Any, ...], axis_name: str, options: Options, **changes: Any
     ) -> Subject:
-        """The same of a function with options of its own, which are kept where none are given.
-
-        Raises:
-          ArgumentError: if axes are given, too.
-        """
+        """The same of a function with options of its own, which are kept where none are given."""
         if self.in_axes != 0 or self.axis_size is not None:
             raise ArgumentError(
                 f"{self.fn!r} is mapped already, and in_axes or axis_size is given. Expected: the "

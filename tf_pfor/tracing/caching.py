@@ -133,8 +133,6 @@ class EagerCall:
       implementation: ``implementation(*closures, *arguments, *options)`` does it in a graph.
       closures: the user's functions, and options that are nests or functions.
       arguments: nests; tensors and arrays in them are inputs of the trace.
-      options: hashable options.
-      jit_compile: as in ``tf.function``.
       own: traces that only the function called may use again, by key. A function that was made
         once (by ``vmap``, ``jacrev`` ...) promises what ``tf.function`` does: Python runs once for
         each trace. None: what cannot be kept for all is traced each time.
@@ -291,6 +289,31 @@ class EagerCall:
     def run(self) -> Any:
         """The result, in the graph being built."""
         return self.implementation(*self.closures, *self.arguments, *self.options)
+
+
+def cached_call(
+    implementation: Callable[..., Any],
+    closures: tuple[Any, ...],
+    arguments: tuple[Any, ...],
+    options: tuple[Any, ...],
+    *,
+    rows: Callable[..., Rows] | None = None,
+    in_function: bool = False,
+) -> Any:
+    """The result of an ``EagerCall`` with these attributes, or of the same call in a graph.
+
+    An eager call of which no trace can be kept runs as it is, or in a ``tf.function``.
+    """
+
+    def run(*arguments: Nest) -> Any:
+        return implementation(*closures, *arguments, *options)
+
+    if not tf.executing_eagerly():
+        return run(*arguments)
+    found = EagerCall(implementation, closures, arguments, options, rows=rows)()
+    if found is not UNCACHED:
+        return found
+    return (nests.as_function(run) if in_function else run)(*arguments)
 
 
 UNCACHED: Final = object()

@@ -85,7 +85,7 @@ class CompiledFunction(_functions.PolymorphicFunction):
         return CompiledFunction(call, build, made, self.__name__, self._jit, noted)
 
     def __reduce__(self) -> Any:
-        return _make, (self.made.make, self.made.roots, self.made.options)
+        return self.made.make, (*self.made.roots, *self.made.options)
 
     def __repr__(self) -> str:
         return f"<{self.__name__} of {self.made.roots[0]!r}>"
@@ -108,11 +108,6 @@ class CompiledFunction(_functions.PolymorphicFunction):
 
 _LOCK = threading.RLock()
 _ANY_ARGUMENTS = inspect.signature(lambda *args, **kwargs: None)
-
-
-def _make(make: Callable[..., Any], roots: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
-    """A copy of a function, also one that was pickled."""
-    return make(*roots, *options)
 
 
 def _method(function: CompiledFunction, instance: object) -> Any:

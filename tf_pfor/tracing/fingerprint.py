@@ -26,7 +26,7 @@ import tensorflow as tf
 from tf_pfor._tf import _functions
 from tf_pfor.tracing import objects
 from tf_pfor.tracing.code_reads import Chain, reads
-from tf_pfor.tracing.identity import Uncacheable, is_library, tokens
+from tf_pfor.tracing.identity import Uncacheable, is_library
 from tf_pfor.tracing.user_code import autographed
 
 BY_IDENTITY, CLOSURE, ARGUMENT = range(3)
@@ -34,8 +34,6 @@ BY_IDENTITY, CLOSURE, ARGUMENT = range(3)
 SMALL = 16
 """Integer tensors of up to so many elements may be shapes and axes: closed over, they are values.
 """
-MAX_PARTS = 100_000
-"""What refers to more than this is not looked at in each call."""
 _EFFECTS = frozenset(
     {
         "__import__",
@@ -55,42 +53,20 @@ _BUILTINS = vars(sys.modules["builtins"])
 _exported: dict[int, Any] = {}  # functions that modules of libraries export
 
 
-class Walk:
+class Walk(objects.Key):
     """One fingerprint.
 
     Attributes:
-      parts: the key without the shapes of inputs: types, values, tokens, in the order of the walk.
-      inputs: the tensors that the trace takes as inputs.
-      shapes: their shapes, as far as the trace depends on them: the other half of the key.
       asks_sizes: whether the code that was visited may ask for static shapes of tensors.
-      known: tensors and variables that the trace may refer to as they are.
-      hot: ids of the functions and containers that hold an input.
-      numbers: the place of a tensor or array among the inputs, by its id.
-      tokens: the tokens of objects that count by identity.
     """
 
     def __init__(self, placeholders: Iterable[tf.Tensor] = ()):
-        self.parts: list[Any] = []
-        self.inputs: list[tf.Tensor] = []
-        self.shapes: list[tuple[int | None, ...]] = []
+        super().__init__(placeholders)
         self.asks_sizes = False
-        self.known: list[Any] = []
-        self.hot: set[int] = set()
-        self.numbers: dict[int, int] = {}
-        self.uses = 0
-        self.tokens: list[int] = []
         self._by_identity: set[int] = set()
-        self._placeholders = {id(t) for t in placeholders}
-        self._seen: dict[int, int] = {}
-        self._open: set[int] = set()
-        self._alive: list[Any] = []
 
     def visit(self, x: object, mode: int) -> None:
-        """Adds a value to the key.
-
-        Raises:
-          Uncacheable: if it may change without being seen.
-        """
+        """Adds a value to the key, by the visitor of its type."""
         visitor = _EXACT.get(type(x)) or _others.get(type(x))
         if visitor is None:
             if len(_others) >= 1024:
@@ -107,39 +83,6 @@ class Walk:
         if self._by_identity and not self._by_identity.isdisjoint(self.numbers):
             raise Uncacheable("a tensor is reached both directly and through an object")
         return tuple(self.parts)
-
-    def enter(self, x: object, mode: int) -> bool:
-        """Begins a function, container or object; False if it was visited before."""
-        place = id(x) if mode else ~id(x)
-        number = self._seen.get(place)
-        if number is not None:
-            self.parts += ("again", number)
-            if mode and (place in self._open or place in self.hot):
-                self.uses += 1
-            return False
-        if len(self.parts) > MAX_PARTS:
-            raise Uncacheable("it refers to too much to look at in each call")
-        self._seen[place] = len(self._seen)
-        self._alive.append(x)
-        self._open.add(place)
-        return True
-
-    def leave(self, x: object, mode: int, uses: int) -> None:
-        """Ends what ``enter`` began, when there were so many ``uses`` of inputs."""
-        place = id(x) if mode else ~id(x)
-        self._open.discard(place)
-        if mode and self.uses != uses:
-            self.hot.add(place)
-
-    def token(self, x: object) -> None:
-        """Adds the identity of an object."""
-        number = tokens(x)
-        self.tokens.append(number)
-        self.parts += ("token", number)
-
-    def may_be_input(self, x: object) -> bool:
-        """Whether a tensor has a value, or is a placeholder of the trace that is being made."""
-        return id(x) in self._placeholders or isinstance(x, tf.__internal__.EagerTensor)
 
     def tensor(self, x: Any, mode: int) -> None:
         """Adds a tensor: as an input, by value or by identity."""
@@ -163,21 +106,6 @@ class Walk:
                 self.parts += ("value", dtype, tuple(x.shape), x.numpy().tobytes())
                 return None
         return self.input(x, x)
-
-    def input(
-        self, x: object, tensor: tf.Tensor, shape: Iterable[int | None] | None = None
-    ) -> None:
-        """Adds ``x``, which is an input with the value of ``tensor``, of which a shape is kept."""
-        self.uses += 1
-        number = self.numbers.get(id(x))
-        if number is not None:
-            self.parts += ("input", number)
-            return
-        self.numbers[id(x)] = number = len(self.inputs)
-        self.inputs.append(tensor)
-        self.shapes.append(tuple(tensor.shape if shape is None else shape))
-        self._alive.append(x)
-        self.parts += ("input", number, tensor.dtype)
 
     def chain(self, value: object, attributes: Chain, mode: int) -> None:
         """Adds what code reads from a name: through modules only what it names."""
@@ -211,7 +139,6 @@ class Walk:
             return self.transformed(f, made, mode)
         if not self.enter(f, mode):
             return None
-        uses = self.uses
         code = f.__code__
         self.parts.append(code)
         read = reads(code)
@@ -226,16 +153,15 @@ class Walk:
             self.visit(f.__kwdefaults__, mode)
         if f.__dict__ and not library:
             self.visit({k: v for k, v in f.__dict__.items() if k not in _DECORATION}, BY_IDENTITY)
-        return self.leave(f, mode, uses)
+        return self.leave(f, mode)
 
     def transformed(self, f: object, made: Transformed, mode: int) -> None:
         """Adds a function of this package: of what it was made."""
         mode = min(mode, CLOSURE)
         if self.enter(f, mode):
-            uses = self.uses
             self.parts += (made.make, made.options)
             self.visit(made.roots, mode)
-            self.leave(f, mode, uses)
+            self.leave(f, mode)
 
     def _globals(self, space: dict[str, Any], names: tuple[Chain, ...], mode: int) -> None:
         for chain in names:
@@ -335,25 +261,23 @@ def _sequence(walk: Walk, x: Any, mode: int) -> None:
     if not x:
         walk.parts += (type(x), 0)
     elif walk.enter(x, mode):
-        uses = walk.uses
         walk.parts += (type(x), len(x))
-        if len(x) > MAX_PARTS:
+        if len(x) > objects.MAX_PARTS:
             raise Uncacheable("it refers to too much to look at in each call")
         for item in x:
             walk.visit(item, mode)
-        walk.leave(x, mode, uses)
+        walk.leave(x, mode)
 
 
 def _mapping(walk: Walk, x: Any, mode: int) -> None:
     if walk.enter(x, mode):
-        uses = walk.uses
         walk.parts += (type(x), len(x))
         for key, item in x.items():
             walk.visit(key, BY_IDENTITY)
             walk.visit(item, mode)
         if isinstance(x, collections.defaultdict):
             walk.visit(x.default_factory, BY_IDENTITY)
-        walk.leave(x, mode, uses)
+        walk.leave(x, mode)
 
 
 def _set(walk: Walk, x: Any, mode: int) -> None:
@@ -377,18 +301,10 @@ def _array(walk: Walk, x: np.ndarray, mode: int) -> None:
     return None
 
 
-def _tensor(walk: Walk, x: object, mode: int) -> None:
-    walk.tensor(x, mode)
-
-
 def _ragged(walk: Walk, x: tf.RaggedTensor, mode: int) -> None:
     if mode != ARGUMENT:
         return objects.visit_object(walk, x)
     return objects.visit_rows(walk, x, mode)
-
-
-def _function(walk: Walk, x: object, mode: int) -> None:
-    walk.function(x, mode)
 
 
 def _compiled(walk: Walk, x: Any, mode: int) -> None:
@@ -403,12 +319,11 @@ def _method(walk: Walk, x: types.MethodType, mode: int) -> None:
 
 def _partial(walk: Walk, x: functools.partial[Any], mode: int) -> None:
     if walk.enter(x, mode):
-        uses = walk.uses
         walk.parts.append(functools.partial)
         walk.visit(x.func, mode)
         walk.visit(x.args, mode)
         walk.visit(x.keywords, mode)
-        walk.leave(x, mode, uses)
+        walk.leave(x, mode)
 
 
 def _builtin(walk: Walk, x: Any, mode: int) -> None:
@@ -438,17 +353,16 @@ def _class(walk: Walk, x: type, mode: int) -> None:
 def _dataclass(walk: Walk, x: Any, mode: int) -> None:
     """An argument: its fields may hold inputs."""
     if walk.enter(x, mode):
-        uses = walk.uses
         objects.visit_class(walk, type(x), with_construction=True)
         for field in dataclasses.fields(x):
             walk.visit(getattr(x, field.name), mode if field.init else BY_IDENTITY)
-        walk.leave(x, mode, uses)
+        walk.leave(x, mode)
 
 
 def _object(walk: Walk, x: object, mode: int) -> None:
     if walk.enter(x, BY_IDENTITY):
         objects.visit_object(walk, x)
-        walk.leave(x, BY_IDENTITY, walk.uses)
+        walk.leave(x, BY_IDENTITY)
 
 
 _EXACT: dict[type, _Visitor] = {
@@ -467,8 +381,8 @@ _EXACT: dict[type, _Visitor] = {
     set: _set,
     frozenset: _set,
     np.ndarray: _array,
-    tf.__internal__.EagerTensor: _tensor,
-    types.FunctionType: _function,
+    tf.__internal__.EagerTensor: Walk.tensor,
+    types.FunctionType: Walk.function,
     types.MethodType: _method,
     types.BuiltinFunctionType: _builtin,
     functools.partial: _partial,
@@ -483,7 +397,7 @@ _others: dict[type, _Visitor] = {}
 def _visitor(x: object) -> _Visitor:
     """The visitor of an object whose type is not in the table."""
     if isinstance(x, tf.Tensor):
-        return _tensor
+        return Walk.tensor
     if isinstance(x, tf.RaggedTensor):
         return _ragged
     if isinstance(x, _functions.PolymorphicFunction) and transformed(x) is not None:

@@ -23,11 +23,7 @@ _SLACK = 2  # TensorFlow's allocators hand out chunks of up to twice the size as
 
 
 def check_budget(budget: object) -> int | None:
-    """Bytes, or None for the default.
-
-    Raises:
-      ArgumentError: if it is no positive int.
-    """
+    """Bytes, or None for the default."""
     if budget is None:
         return None
     if isinstance(budget, bool) or not isinstance(budget, numbers.Integral) or budget < 1:
@@ -269,9 +265,6 @@ def largest_block(n: int | None, cost: Callable[[int], int], budget: int) -> int
 
     The cost is taken for linear in the number of iterations; what this gives is looked up, and
     made smaller until it fits.
-
-    Raises:
-      ArgumentError: if not even one iteration fits.
     """
     cost = functools.cache(cost)
     if n is not None and cost(n) <= budget:

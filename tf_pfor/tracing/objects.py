@@ -7,13 +7,15 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.tracing.identity import HoldsTape, Uncacheable, is_library
+from tf_pfor.tracing.identity import HoldsTape, Uncacheable, is_library, tokens
 
 _BY_IDENTITY = 0
+MAX_PARTS = 100_000
+"""What refers to more than this is not looked at in each call."""
 # What TensorFlow and Keras note for themselves about modules, layers and models. The layers of a
 # model are in its attributes once more.
 _OF_MODULES = frozenset({"_name_scope"})
@@ -89,52 +91,101 @@ _Visitor = Callable[[Any, Any], None]
 _visitors: dict[type, _Visitor] = {}
 
 
-class Walk(Protocol):
-    """The walk of a fingerprint, as visitors of objects see it (``fingerprint.Walk``)."""
+class Key:
+    """The key of a walk over functions, containers and objects, as far as it has come.
 
-    parts: list[Any]
-    known: list[Any]
-    uses: int
+    Attributes:
+      parts: the key without the shapes of inputs: types, values, tokens, in the order of the walk.
+      inputs: the tensors that the trace takes as inputs.
+      shapes: their shapes, as far as the trace depends on them: the other half of the key.
+      known: tensors and variables that the trace may refer to as they are.
+      hot: ids of the functions and containers that hold an input.
+      numbers: the place of a tensor or array among the inputs, by its id.
+      uses: the number of places where an input was met.
+      tokens: the tokens of objects that count by identity.
+    """
+
+    def __init__(self, placeholders: Iterable[tf.Tensor] = ()):
+        self.parts: list[Any] = []
+        self.inputs: list[tf.Tensor] = []
+        self.shapes: list[tuple[int | None, ...]] = []
+        self.known: list[Any] = []
+        self.hot: set[int] = set()
+        self.numbers: dict[int, int] = {}
+        self.uses = 0
+        self.tokens: list[int] = []
+        self._placeholders = {id(t) for t in placeholders}
+        self._seen: dict[int, int] = {}
+        self._open: dict[int, int] = {}  # the uses before what was begun
+        self._alive: list[Any] = []
 
     def visit(self, x: object, mode: int) -> None:
-        """Adds a value to the key."""
-        ...
+        """Adds a value to the key.
+
+        Raises:
+          Uncacheable: if it may change without being seen.
+        """
+        raise NotImplementedError
 
     def enter(self, x: object, mode: int) -> bool:
-        """Begins a container or object; False if it was visited before."""
-        ...
+        """Begins a function, container or object; False if it was visited before."""
+        place = id(x) if mode else ~id(x)
+        number = self._seen.get(place)
+        if number is not None:
+            self.parts += ("again", number)
+            if mode and (place in self._open or place in self.hot):
+                self.uses += 1
+            return False
+        if len(self.parts) > MAX_PARTS:
+            raise Uncacheable("it refers to too much to look at in each call")
+        self._seen[place] = len(self._seen)
+        self._alive.append(x)
+        self._open[place] = self.uses
+        return True
 
-    def leave(self, x: object, mode: int, uses: int) -> None:
-        """Ends what ``enter`` began."""
-        ...
+    def leave(self, x: object, mode: int) -> None:
+        """Ends what ``enter`` began; it is hot if it has used inputs."""
+        place = id(x) if mode else ~id(x)
+        if self._open.pop(place) != self.uses and mode:
+            self.hot.add(place)
 
     def token(self, x: object) -> None:
         """Adds the identity of an object."""
-        ...
+        number = tokens(x)
+        self.tokens.append(number)
+        self.parts += ("token", number)
 
     def may_be_input(self, x: object) -> bool:
-        """Whether a tensor may be an input of the trace."""
-        ...
+        """Whether a tensor has a value, or is a placeholder of the trace that is being made."""
+        return id(x) in self._placeholders or isinstance(x, tf.__internal__.EagerTensor)
 
     def input(
         self, x: object, tensor: tf.Tensor, shape: Iterable[int | None] | None = None
     ) -> None:
-        """Adds an input with the value of a tensor."""
-        ...
+        """Adds ``x``, which is an input with the value of ``tensor``, of which a shape is kept."""
+        self.uses += 1
+        number = self.numbers.get(id(x))
+        if number is not None:
+            self.parts += ("input", number)
+            return
+        self.numbers[id(x)] = number = len(self.inputs)
+        self.inputs.append(tensor)
+        self.shapes.append(tuple(tensor.shape if shape is None else shape))
+        self._alive.append(x)
+        self.parts += ("input", number, tensor.dtype)
 
 
-def visit_rows(walk: Walk, x: tf.RaggedTensor, mode: int) -> None:
+def visit_rows(walk: Key, x: tf.RaggedTensor, mode: int) -> None:
     """Adds an argument with variable-length rows: any lengths, of the same number of rows."""
     parts: list[Any] = tf.nest.flatten(x, expand_composites=True)
     if not all(map(walk.may_be_input, parts)):
         raise Uncacheable("it holds a RaggedTensor of a graph")
     if walk.enter(x, mode):
-        uses = walk.uses
         walk.parts += ("ragged", repr(rows_spec(x)))
         for part in parts:
             is_fixed = part is x.row_splits or not part.shape.rank
             walk.input(part, part, part.shape if is_fixed else [None, *part.shape[1:]])
-        walk.leave(x, mode, uses)
+        walk.leave(x, mode)
 
 
 def rows_spec(x: tf.RaggedTensor, n: int | None = None) -> tf.RaggedTensorSpec:
@@ -144,7 +195,7 @@ def rows_spec(x: tf.RaggedTensor, n: int | None = None) -> tf.RaggedTensorSpec:
     return tf.RaggedTensorSpec(shape, x.dtype, ragged.ragged_rank, ragged.row_splits.dtype)
 
 
-def visit_object(walk: object, x: object) -> None:
+def visit_object(walk: Key, x: object) -> None:
     """Adds an instance: its class and its attributes, and its identity where that counts.
 
     Raises:
@@ -174,18 +225,18 @@ def _visitor(x: object) -> _Visitor:
     return _library if root in ("tensorflow", "numpy") else _instance(x)
 
 
-def _tf_function(walk: Walk, x: Any) -> None:
+def _tf_function(walk: Key, x: Any) -> None:
     walk.token(x)
     walk.visit(x.python_function, _BY_IDENTITY)
 
 
-def _variable(walk: Walk, x: Any) -> None:
+def _variable(walk: Key, x: Any) -> None:
     walk.token(x)
     walk.parts.append(x.trainable)
     walk.known.append(x)
 
 
-def _descriptor(walk: Walk, x: Any) -> None:
+def _descriptor(walk: Key, x: Any) -> None:
     walk.parts.append(type(x))
     if isinstance(x, property):
         walk.visit((x.fget, x.fset), _BY_IDENTITY)
@@ -194,7 +245,7 @@ def _descriptor(walk: Walk, x: Any) -> None:
         walk.visit(function, _BY_IDENTITY)
 
 
-def _library(walk: Walk, x: Any) -> None:
+def _library(walk: Key, x: Any) -> None:
     """Instances of classes of TensorFlow and numpy: those that are known."""
     cls = type(x)
     if isinstance(x, tf.Module):
@@ -226,7 +277,7 @@ def _keras(x: object) -> _Visitor:
     return lambda walk, x: walk.token(x)
 
 
-def _keras_variable(walk: Walk, x: Any) -> None:
+def _keras_variable(walk: Key, x: Any) -> None:
     inner = vars(x).get("_value")
     if not isinstance(inner, tf.Variable):
         raise Uncacheable("it holds a Keras variable that is not initialized")
@@ -242,7 +293,7 @@ def _bookkeeping(x: object) -> frozenset[str]:
     return _OF_MODELS if isinstance(x, keras.Model) else _OF_LAYERS
 
 
-def _attributes(walk: Walk, x: Any, bookkeeping: frozenset[str]) -> None:
+def _attributes(walk: Key, x: Any, bookkeeping: frozenset[str]) -> None:
     """Layers and modules: the identity, and all attributes that are not bookkeeping."""
     walk.token(x)
     found = vars(x).copy()
@@ -265,7 +316,7 @@ def _instance(x: object) -> _Visitor:
     if isinstance(x, tf.Module) or (keras is not None and isinstance(x, keras.Operation)):
         bookkeeping = _bookkeeping(x)
 
-        def of_layer(walk: Walk, x: object) -> None:
+        def of_layer(walk: Key, x: object) -> None:
             visit_class(walk, type(x), with_construction=False)
             _attributes(walk, x, bookkeeping)
 
@@ -275,7 +326,7 @@ def _instance(x: object) -> _Visitor:
         found = vars(cls).get("__slots__", ())
         slots += (found,) if isinstance(found, str) else found
 
-    def of_object(walk: Walk, x: object) -> None:
+    def of_object(walk: Key, x: object) -> None:
         visit_class(walk, type(x), with_construction=False)
         values: dict[str, Any] = dict(getattr(x, "__dict__", {}))
         for name in slots:
@@ -304,7 +355,7 @@ def _check_visible(cls: type) -> None:
             raise Uncacheable(f"it holds a {cls.__qualname__}, whose state is not known")
 
 
-def visit_class(walk: Walk, cls: type, *, with_construction: bool) -> None:
+def visit_class(walk: Key, cls: type, *, with_construction: bool) -> None:
     """Adds a class: its name, and functions and values of the classes that users wrote.
 
     Args:
@@ -328,7 +379,7 @@ def visit_class(walk: Walk, cls: type, *, with_construction: bool) -> None:
                 walk.parts.append(name)
                 walk.visit(value, _BY_IDENTITY)
     walk.parts.append("end of class")
-    walk.leave(cls, _BY_IDENTITY, walk.uses)
+    walk.leave(cls, _BY_IDENTITY)
 
 
 def _counts(name: str, value: object, with_construction: bool) -> bool:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tf_pfor._tf import _functions
 from tf_pfor.tracing.code_reads import reads
-from tf_pfor.tracing.fingerprint import Transformed, Walk, transformed
+from tf_pfor.tracing.fingerprint import Walk, transformed
 from tf_pfor.tracing.objects import rows_spec
 
 
@@ -39,7 +39,9 @@ class Rebuilt:
     def _copy(self, x: Any) -> Any:
         if isinstance(x, (types.FunctionType, _functions.PolymorphicFunction)):
             made = transformed(x)
-            return self._function(x) if made is None else self._transformed(made)
+            if made is None:
+                return self._function(x)
+            return made.make(*map(self, made.roots), *made.options)
         if isinstance(x, functools.partial):
             keywords = {k: self(v) for k, v in x.keywords.items()}
             return functools.partial(self(x.func), *map(self, x.args), **keywords)
@@ -62,9 +64,6 @@ class Rebuilt:
             return tf.nest.pack_sequence_as(spec, parts, expand_composites=True)
         fields = [f for f in dataclasses.fields(x) if f.init]
         return type(x)(**{f.name: self(getattr(x, f.name)) for f in fields})
-
-    def _transformed(self, made: Transformed) -> Any:
-        return made.make(*map(self, made.roots), *made.options)
 
     def _function(self, f: types.FunctionType) -> types.FunctionType:
         cells = tuple(types.CellType() for _ in f.__closure__ or ())

@@ -9,13 +9,15 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor._tf._types import COMPOSITE
-from tf_pfor.api.blocks import in_turn
+from tf_pfor.api.blocks import in_turn, sized
+from tf_pfor.api.checks import with_rows
+from tf_pfor.api.leaves import array, moved
 from tf_pfor.api.options import check_bool
 from tf_pfor.core import nests
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
-from tf_pfor.tracing.caching import UNCACHED, EagerCall
+from tf_pfor.tracing.caching import cached_call
 from tf_pfor.tracing.user_code import autographed
 
 
@@ -62,11 +64,7 @@ def scan(
     if isinstance(axis, bool) or not isinstance(axis, numbers.Integral):
         raise ArgumentTypeError(f"scan: axis must be an int, found {axis!r}.")
     options = (length, check_bool(reverse, "scan: reverse"), int(axis))
-    if tf.executing_eagerly():
-        found = EagerCall(_scan, (fn,), (init, xs), options)()
-        if found is not UNCACHED:
-            return found
-    return _scan(fn, init, xs, *options)
+    return cached_call(_scan, (fn,), (init, xs), options)
 
 
 def _scan(
@@ -82,7 +80,7 @@ def _scan(
     _check_dense(rows, "xs")
     given = [] if xs is None else _tensors(rows, "xs")
     n = _length(given, length, axis)
-    given = [_moved(x, axis % len(x.shape), 0) for x in given]
+    given = [moved(x, axis % len(x.shape), 0) for x in given]
     given = [tf.reverse(x, [0]) for x in given] if reverse else given
     kept: dict[str, Any] = {}
 
@@ -116,24 +114,17 @@ def _scan(
     signature = [tf.TensorSpec(t.shape, t.dtype) for t in step.outputs[k:]]
     ys, last = in_turn(in_order, [tf.range(n), *given], signature, n, carried)
     ys = [tf.reverse(y, [0]) for y in ys] if reverse else ys
-    ys = [_moved(_of_length(y, n), 0, axis % len(y.shape)) for y in ys]  # checked in ``flat``
+    ys = [moved(sized(y, n), 0, axis % len(y.shape)) for y in ys]  # checked in ``flat``
     stacked = None if kept["ys"] is None else _packed(kept["ys"], ys)
     return _packed(carry, last), stacked
 
 
 def _packed(structure: Nest, tensors: Sequence[tf.Tensor]) -> Nest:
-    """A nest of these tensors, with None where the structure has it."""
-    rest = iter(tensors)
-    leaves = [None if x is None else next(rest) for x in nests.flatten(structure)]
-    return nests.to_user(nests.pack(structure, leaves))
+    return nests.to_user(with_rows(structure, tensors))
 
 
 def _check_dense(structure: Nest, name: str) -> None:
-    """Refuses tensors that have no rows of one shape.
-
-    Raises:
-      ArgumentTypeError: if there is a RaggedTensor, a SparseTensor or the like.
-    """
+    """Refuses tensors that have no rows of one shape."""
     for x in tf.nest.flatten(structure):
         if isinstance(x, COMPOSITE):
             raise ArgumentTypeError(
@@ -144,21 +135,12 @@ def _check_dense(structure: Nest, name: str) -> None:
 
 
 def _tensors(structure: Nest, name: str) -> list[tf.Tensor]:
-    """The leaves of a nest as tensors of known rank; a leaf may be None, and is left out.
-
-    Raises:
-      ArgumentError, ArgumentTypeError: if one is none.
-    """
+    """The leaves of a nest as tensors of known rank; a leaf may be None, and is left out."""
     found: list[tf.Tensor] = []
     for x, path in zip(nests.flatten(structure), nests.paths(structure, name)):
         if x is None:
             continue
-        try:
-            found.append(tf.convert_to_tensor(x))
-        except (TypeError, ValueError) as why:
-            raise ArgumentTypeError(
-                f"scan: {path} is a {type(x).__name__}, expected a tensor or an array."
-            ) from why
+        found.append(array(x, f"scan: {path}"))
         if found[-1].shape.rank is None:
             raise ArgumentError(f"scan: {path} has unknown rank. Give it one: tf.ensure_shape.")
     return found
@@ -196,25 +178,8 @@ def _length(given: list[tf.Tensor], length: Any, axis: int) -> Dim:
         return tf.identity(n)
 
 
-def _moved(x: tf.Tensor, source: int, destination: int) -> tf.Tensor:
-    if source == destination:
-        return x
-    perm = [i for i in range(len(x.shape)) if i != source]
-    perm.insert(destination, source)
-    return tf.transpose(x, perm)
-
-
-def _of_length(y: tf.Tensor, n: Dim) -> tf.Tensor:
-    y.set_shape([n if isinstance(n, int) else None, *y.shape[1:]])
-    return y
-
-
 def _like(carry: Nest, carried: list[tf.Tensor], new: Nest) -> list[tf.Tensor]:
-    """The leaves of a new carry.
-
-    Raises:
-      ArgumentError: if it is not like the first one.
-    """
+    """The leaves of a new carry."""
     try:
         tf.nest.assert_same_structure(carry, new, expand_composites=True)
         pairs = [*zip(nests.flatten(carry), nests.flatten(new))]

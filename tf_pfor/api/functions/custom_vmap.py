@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor.api.leaves import filled
 from tf_pfor.core import nests
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, Refused
@@ -131,19 +132,12 @@ class _Traced:
         concrete = tf.function(self._run, autograph=False).get_concrete_function(*specs)
         rule = FUNCTION_RULES[concrete.name.decode()] = FunctionRule(self.convert)
         graph.tf_pfor_rules = [*getattr(graph, "tf_pfor_rules", ()), rule]
-        return self._packed(self._result, concrete(*given))
+        return filled(self._result, concrete(*given))
 
     def _run(self, *given: tf.Tensor) -> list[tf.Tensor]:
-        args = nests.to_user(self._packed(self._given, given))
+        args = nests.to_user(filled(self._given, given))
         self._result = nests.from_user(autographed(self._of.fn)(*args))
         return [tf.convert_to_tensor(x) for x in tf.nest.flatten(self._result) if x is not None]
-
-    @staticmethod
-    def _packed(structure: Nest, leaves: Nest) -> Any:
-        """The nest with other leaves where there is no None."""
-        supply = iter(leaves)
-        flat = [None if x is None else next(supply) for x in tf.nest.flatten(structure)]
-        return tf.nest.pack_sequence_as(structure, flat)
 
     def convert(self, call: Call, args: list[Value]) -> list[Value] | None:
         """The results of the rule for the rows."""
@@ -159,8 +153,8 @@ class _Traced:
             return None
         loop = call.loop
         n = loop.length_tensor if loop.static_length is None else loop.static_length
-        tensors = self._packed(self._given, [x.tensor for x in given])
-        batched = self._packed(self._given, [x.is_stacked for x in given])
+        tensors = filled(self._given, [x.tensor for x in given])
+        batched = filled(self._given, [x.is_stacked for x in given])
         with call.emit.as_default():
             result = self._rule(n, [*nests.to_user(batched)], *nests.to_user(tensors))
             made = self._checked(result, call)

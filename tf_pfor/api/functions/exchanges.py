@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor.api.leaves import moved
 from tf_pfor.core import axes
 from tf_pfor.core.collectives import (
     axis_index,
@@ -63,8 +64,8 @@ def all_to_all(
         rank = _rank(tensor, "all_to_all")
         split = _axis(split_axis, rank, "all_to_all: split_axis")
         concat = _axis(concat_axis, rank, "all_to_all: concat_axis")
-        parts = _moved(_parts(tensor, axis_name, split, tiled, "all_to_all"), split, 0)
-        made = _moved(exchanged(parts, axis_name, 0), 0, concat)
+        parts = moved(_parts(tensor, axis_name, split, tiled, "all_to_all"), split, 0)
+        made = moved(exchanged(parts, axis_name, 0), 0, concat)
         return merged(made, concat) if tiled else made
 
     axes.find(axis_name, "all_to_all")
@@ -204,10 +205,3 @@ def _parts(
     kept = [*tensor.shape]
     made.set_shape([*kept[:axis], *(known if tiled else [n or rows]), *kept[axis + 1 :]])
     return made
-
-
-def _moved(tensor: tf.Tensor, source: int, destination: int) -> tf.Tensor:
-    """The tensor with one axis moved."""
-    order = [k for k in range(len(tensor.shape)) if k != source]
-    order.insert(destination, source)
-    return tensor if order == sorted(order) else tf.transpose(tensor, order)

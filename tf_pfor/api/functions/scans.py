@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor.api.leaves import array
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
@@ -58,7 +59,7 @@ def associative_scan(
         raise ArgumentTypeError(f"associative_scan: axis must be an int, found {axis!r}.")
     structure = nests.opened(elems)
     leaves = [
-        _tensor(x, name)
+        array(x, f"associative_scan: {name}")
         for x, name in zip(tf.nest.flatten(structure), nests.paths(structure, "elems"))
     ]
     scan = _Scan(fn, structure, leaves, axis)
@@ -68,15 +69,6 @@ def associative_scan(
     if reverse:
         leaves = scan.turned(leaves)
     return nests.to_user(tf.nest.pack_sequence_as(structure, leaves))
-
-
-def _tensor(x: Nest, name: str) -> tf.Tensor:
-    try:
-        return tf.convert_to_tensor(x)
-    except (TypeError, ValueError) as why:
-        raise ArgumentTypeError(
-            f"associative_scan: {name} is a {type(x).__name__}, expected a tensor or an array."
-        ) from why
 
 
 class _Scan:

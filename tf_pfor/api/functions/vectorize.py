@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.api.leaves import array
 from tf_pfor.api.options import check_fallback
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core import nests
@@ -76,12 +77,7 @@ def vectorize(
 
 
 def _make(fn: Callable[..., Any], *options: Any) -> Any:
-    """The function that ``vectorize`` returns.
-
-    Args:
-      fn: as for ``vectorize``.
-      *options: signature, excluded, fallback.
-    """
+    """The function that ``vectorize`` returns."""
 
     def traced(*args: Nest, **kwargs: Nest) -> Any:
         return _broadcast(fn, args, kwargs, *options)
@@ -176,10 +172,7 @@ def _one(
 ) -> Callable[..., Any]:
     """``fn`` of arrays without loop dimensions, with checks of its results.
 
-    Args:
-      fn: the user's function.
-      cores: the parsed signature.
-      places: the numbers of the arguments that the signature describes.
+    ``places`` are the numbers of the arguments that the signature describes.
     """
     converted = autographed(fn)
 
@@ -225,17 +218,8 @@ class _Array:
 
     @classmethod
     def of(cls, x: Nest, name: str, core: Core) -> _Array:
-        """The array of an argument, or of an output of the function.
-
-        Raises:
-          ArgumentError, ArgumentTypeError: if it is no tensor, or has too few axes.
-        """
-        try:
-            tensor = tf.convert_to_tensor(x)
-        except (TypeError, ValueError) as why:
-            raise ArgumentTypeError(
-                f"vectorize: {name} is a {type(x).__name__}, expected a tensor or an array."
-            ) from why
+        """The array of an argument, or of an output of the function."""
+        tensor = array(x, f"vectorize: {name}")
         made = cls(name, tensor, core)
         if tensor.shape.rank is None:
             raise ArgumentError(
@@ -260,11 +244,7 @@ class _Array:
 
 
 def _match_cores(arguments: Sequence[_Array]) -> None:
-    """Checks that core dimensions of one name have one size: unknown sizes when the map runs.
-
-    Raises:
-      ArgumentError: if not.
-    """
+    """Checks that core dimensions of one name have one size: unknown sizes when the map runs."""
     places: dict[str, list[tuple[_Array, int]]] = {}
     for a in arguments:
         for k, name in enumerate(a.core):
@@ -300,9 +280,6 @@ def _match_loops(arguments: Sequence[_Array]) -> list[list[int | None]]:
     """For each argument the place of each loop dimension: 0, or None where it is shared.
 
     Dimensions of size 1 that are shared are taken out of the tensors.
-
-    Raises:
-      ArgumentError: if the loop dimensions do not broadcast.
     """
     depth = max((a.loops for a in arguments), default=0)
     axes: list[list[int | None]] = [[None] * depth for _ in arguments]

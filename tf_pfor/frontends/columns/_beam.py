@@ -85,7 +85,7 @@ def Map(  # noqa: N802  (the name of Beam's transform of one element)
             f"{max_batch_size}. Change one of them."
         )
     check_bool(binary, "binary")
-    of_batch = ElementsFunction(fn, spec, dict(options), binary=binary)
+    of_batch = ElementsFunction(fn, spec, dict(options), binary)
     made = _BEAM.BatchElements(**sizes) | _BEAM.FlatMap(of_batch)
     return f"tf_pfor.beam.Map({_label(fn)})" >> made
 

@@ -31,12 +31,7 @@ def dense_cells(ragged: tf.RaggedTensor) -> list[np.ndarray]:
 
 
 def nested_cells(ragged: tf.RaggedTensor, values: np.ndarray) -> np.ndarray:
-    """The rows of a RaggedTensor: an object array of arrays, of which some are such arrays again.
-
-    Args:
-      ragged: the tensor.
-      values: its flat values.
-    """
+    """The rows of a RaggedTensor: an object array of arrays, or of such arrays again."""
     for splits in reversed(ragged.nested_row_splits):
         values = as_objects(np.split(values, splits.numpy()[1:-1]) if len(splits) > 1 else [])
     return values

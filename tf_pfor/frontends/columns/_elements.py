@@ -23,15 +23,14 @@ class ElementsFunction:
     """
 
     def __init__(
-        self, fn: Callable[..., Any], spec: Nest, options: Mapping[str, Any], *, binary: bool
+        self, fn: Callable[..., Any], spec: Nest, options: Mapping[str, Any], binary: bool
     ):
         self._made = fn, spec, options, binary
         self._mapped = Mapped(_reads_elements(fn), options)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leaves out the traces: each process traces ``fn`` again."""
-        fn, spec, options, binary = self._made
-        return _remade, (fn, spec, options, binary)
+        return ElementsFunction, self._made
 
     def __call__(self, elements: Sequence[Nest]) -> list[Any]:
         """The result of each element."""
@@ -49,12 +48,6 @@ class ElementsFunction:
         return _rows(tf.nest.pack_sequence_as(found, [_Leaf(c) for c in cells]))
 
 
-def _remade(
-    fn: Callable[..., Any], spec: Nest, options: Mapping[str, object], binary: bool
-) -> ElementsFunction:
-    return ElementsFunction(fn, spec, options, binary=binary)
-
-
 class _Leaf:
     """The cells of one tensor: a leaf of a nest, which a list would not be."""
 
@@ -63,11 +56,7 @@ class _Leaf:
 
 
 def _batch(elements: Sequence[Nest], spec: Nest, name: str) -> Any:
-    """The nest of an element with a batch in the place of each cell.
-
-    Raises:
-      ArgumentError, ArgumentTypeError: if elements differ in structure, or cells are no tensors.
-    """
+    """The nest of an element with a batch in the place of each cell."""
     first = elements[0]
     if not isinstance(first, (Mapping, tuple)):
         return _inputs.tensors(elements, name or "element", spec)
@@ -90,11 +79,7 @@ def _batch(elements: Sequence[Nest], spec: Nest, name: str) -> Any:
 
 
 def _part(spec: Nest, key: Hashable) -> Any:
-    """The spec of a part of an element; None where the user gave none.
-
-    Raises:
-      ArgumentTypeError: if the spec has another structure than the element.
-    """
+    """The spec of a part of an element; None where the user gave none."""
     if spec is None:
         return None
     if isinstance(spec, Mapping) and isinstance(key, str):

@@ -19,13 +19,7 @@ _SHOWN = 300  # characters of a row in a message
 
 
 def located(why: tf.errors.OpError, fn: Callable[..., Any], batch: Nest) -> tf.errors.OpError:
-    """The error of a batch with the row in front, which is found by trying one after the other.
-
-    Args:
-      why: TensorFlow's error.
-      fn: the function of one row.
-      batch: the nest of Tensors, RaggedTensors and ``Uneven``s for which it failed.
-    """
+    """The error of a batch with the row in front, which is found by trying one after the other."""
     spec = (tf.nest.map_structure(_spec_of_a_row, batch),)
     count = size_of(tf.nest.flatten(batch)[0])
 

@@ -83,16 +83,7 @@ def column_function(
 
 
 def check_options(options: MapOptions, asked: str, own: str) -> None:
-    """Refuses options that are not of ``MapOptions``.
-
-    Args:
-      options: all options.
-      asked: the function that was called.
-      own: the other arguments that it has.
-
-    Raises:
-      ArgumentTypeError: if there is an unknown one.
-    """
+    """Refuses options that are not of ``MapOptions``; ``own`` names what ``asked`` takes beside."""
     known = MapOptions.__annotations__
     if unknown := sorted(set(options) - set(known)):
         raise ArgumentTypeError(
@@ -143,11 +134,7 @@ class ColumnFunction:
         return _results.in_form_of(batch, cells)
 
     def tensors_of(self, batch: _results.Batch) -> dict[str, Any]:
-        """The columns that are read, as batches of tensors.
-
-        Raises:
-          ArgumentError, ArgumentTypeError: if a column is not there, or does not fit.
-        """
+        """The columns that are read, as batches of tensors."""
         specs = self._made[1]
         given = _results.columns_of(batch)
         chosen = dict.fromkeys(given) if specs is None else specs
@@ -180,7 +167,6 @@ class _Trace:
 
     Attributes:
       specs: the leaves of its signature.
-      function: the function of a batch.
       dense: whether each result of a row is a dense tensor, in the nest of results.
     """
 
@@ -203,9 +189,6 @@ class Mapped:
 
     def __call__(self, batch: Nest) -> tuple[Any, Any]:
         """The results of a batch, and a nest that says of which a row is dense.
-
-        Args:
-          batch: a nest of Tensors, RaggedTensors and ``Uneven``s.
 
         Raises:
           OpError: if an op fails for a row. The message names the row.
@@ -305,11 +288,7 @@ def _check_rows(tensors: Mapping[str, Any]) -> None:
 
 
 def _specs(columns: Columns | None) -> dict[str, _inputs.Spec | None] | None:
-    """Name -> spec of a cell; None for all columns of a batch.
-
-    Raises:
-      ArgumentTypeError: if columns are given in another form.
-    """
+    """Name -> spec of a cell; None for all columns of a batch."""
     if columns is None:
         return None
     if not isinstance(columns, Mapping):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -59,7 +59,7 @@ def tensors(column: Column, name: str, spec: Spec | None = None) -> Column:
     if spec is None:
         return _Reader(name, None).read(column)
     is_empty = _is_sequence(column) and not len(column)
-    made = _none(spec) if is_empty else _Reader(name, _dtype(spec)).read(column)
+    made = _none(spec) if is_empty else _Reader(name, spec.dtype).read(column)
     return _fitted(made, name, spec)
 
 
@@ -68,10 +68,6 @@ def size_of(batch: Column) -> int:
     if isinstance(batch, Uneven):
         return size_of(batch.tensor)
     return int(batch.nrows()) if isinstance(batch, tf.RaggedTensor) else int(batch.shape[0])
-
-
-def _dtype(spec: Column) -> Any:
-    return spec.dtype
 
 
 def _none(spec: Column) -> Column:
@@ -155,10 +151,10 @@ class _Reader:
             return self._leaf(_values.numbers(cells, self.name, self.dtype))
         return self._leaf(_flat(cells, kind))
 
-    def _nested(self, cells: Sequence[Sized]) -> Column:
+    def _nested(self, cells: Sequence[Sequence[Column]]) -> Column:
         """Lists, whose elements are cells again."""
         splits = np.cumsum([0, *map(len, cells)])
-        flat: list[Column] = [*itertools.chain.from_iterable(map(_items, cells))]
+        flat: list[Column] = [*itertools.chain.from_iterable(cells)]
         inner = self._of_cells(flat)
         if isinstance(inner, Uneven):
             raise ArgumentTypeError(
@@ -255,11 +251,8 @@ def _kind(cell: Column) -> str:
         return "list"
     if isinstance(cell, np.ndarray) or (hasattr(cell, "__array__") and np.ndim(cell)):
         return "array"
-    return (
-        "number"
-        if isinstance(cell, (bool, int, float, complex, np.generic))
-        else (type(cell).__name__)
-    )
+    is_number = isinstance(cell, (bool, int, float, complex, np.generic))
+    return "number" if is_number else type(cell).__name__
 
 
 def _is_sequence(x: Column) -> bool:
@@ -267,21 +260,14 @@ def _is_sequence(x: Column) -> bool:
     return isinstance(x, Sequence) and not isinstance(x, (str, bytes, bytearray, memoryview))
 
 
-def _items(cell: Column) -> Sequence[Column]:
-    return cell
-
-
 def _missing_inside(storage: Column, types: Module) -> int:
     """The missing values in Arrow lists: conversions of an extension type read them as zeros."""
     found = storage.null_count
-    while any(is_list(storage.type) for is_list in _lists(types)):
+    lists = types.is_list, types.is_large_list, types.is_fixed_size_list
+    while any(is_list(storage.type) for is_list in lists):
         storage = storage.flatten()
         found += storage.null_count
     return found
-
-
-def _lists(types: Module) -> list[Any]:
-    return [types.is_list, types.is_large_list, types.is_fixed_size_list]
 
 
 def _flat(cells: Sequence[Column], kind: str) -> np.ndarray:
@@ -308,8 +294,7 @@ def _fitted(made: Column, name: str, spec: Spec) -> Column:
             return made
         raise _misfit(made, name, spec)
     shape = spec.shape
-    inner = _inner_rank(made)
-    if shape.rank is None or inner != shape.rank:
+    if shape.rank is None or shape.rank != _tensor(made).shape.rank - 1:
         raise _misfit(made, name, spec)
     if shape.is_fully_defined():
         return _dense(made, name, spec)
@@ -336,11 +321,6 @@ def _deeper(made: tf.RaggedTensor, spec: Spec) -> Column:
     return made
 
 
-def _inner_rank(made: Column) -> int:
-    tensor = made.tensor if isinstance(made, Uneven) else made
-    return tensor.shape.rank - 1
-
-
 def _dense(made: Column, name: str, spec: tf.TensorSpec) -> tf.Tensor:
     if isinstance(made, tf.RaggedTensor):
         sizes: list[Any] = [*spec.shape]
@@ -354,11 +334,7 @@ def _dense(made: Column, name: str, spec: tf.TensorSpec) -> tf.Tensor:
 
 
 def _uneven(made: Column, spec: tf.TensorSpec) -> Uneven:
-    """Cells with some sizes that differ, as the spec says.
-
-    Raises:
-      ValueError: if they do not fit.
-    """
+    """Cells with some sizes that differ, as the spec says."""
     if isinstance(made, tf.RaggedTensor):
         made = padded(dense_cells(made), made.flat_values) if size_of(made) else made.to_tensor()
     if isinstance(made, tf.Tensor):
@@ -374,9 +350,13 @@ def _uneven(made: Column, spec: tf.TensorSpec) -> Uneven:
     return Uneven(made.tensor, made.sizes, {k: () for k, s in enumerate(wanted) if s is None})
 
 
+def _tensor(made: Column) -> Column:
+    return made.tensor if isinstance(made, Uneven) else made
+
+
 def _misfit(made: Column, name: str, spec: Spec) -> ArgumentError:
-    tensor = made.tensor if isinstance(made, Uneven) else made
+    shape = _tensor(made).shape[1:]
     return ArgumentError(
-        f"Column {name!r} has cells of shape {tensor.shape[1:]} in this batch (None: it differs), "
-        f"expected {spec}. Give the shape that all cells have, with None where it differs."
+        f"Column {name!r} has cells of shape {shape} in this batch (None: it differs), expected "
+        f"{spec}. Give the shape that all cells have, with None where it differs."
     )

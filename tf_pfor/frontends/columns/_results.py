@@ -19,34 +19,20 @@ Batch: TypeAlias = Any
 """Columns by name: a mapping, an Arrow table or batch of records, or a data frame."""
 
 
-def named(result: Nest, asked: str = "") -> dict[str, Any]:
-    """The checked columns of one row, as the user's function returned them.
-
-    Args:
-      result: the result of the function.
-      asked: who asks, for messages.
-
-    Raises:
-      ArgumentTypeError: if it is no dict of tensors by name.
-    """
+def named(result: Nest) -> dict[str, Any]:
+    """The checked columns of one row, as the user's function returned them."""
     if not isinstance(result, Mapping):
         raise ArgumentTypeError(
-            f"The function of {asked or 'column_function'} returned a {type(result).__name__}, "
-            'expected a dict of tensors by the name of a column, such as {"score": score}.'
+            f"The function of column_function returned a {type(result).__name__}, expected a dict "
+            'of tensors by the name of a column, such as {"score": score}.'
         )
     return {name: tensor_of(value, f"column {name!r}") for name, value in result.items()}
 
 
 def tensor_of(value: Nest, what: str) -> Any:
-    """One value of a row as a Tensor or a RaggedTensor.
-
-    Raises:
-      ArgumentTypeError: if it is neither.
-    """
+    """One value of a row as a Tensor or a RaggedTensor."""
     if isinstance(value, tf.RaggedTensor):
         return value
-    if isinstance(value, tf.Variable):
-        return tf.convert_to_tensor(value)
     try:
         return tf.convert_to_tensor(value)
     except (TypeError, ValueError) as why:
@@ -120,11 +106,7 @@ class Cells:
 
 
 def columns_of(batch: Batch) -> Mapping[str, Any]:
-    """The columns of a batch by name.
-
-    Raises:
-      ArgumentTypeError: if it has no named columns.
-    """
+    """The columns of a batch by name."""
     arrow, pandas = sys.modules.get("pyarrow"), sys.modules.get("pandas")
     if arrow is not None and isinstance(batch, (arrow.Table, arrow.RecordBatch)):
         return dict(zip(batch.schema.names, batch.columns))

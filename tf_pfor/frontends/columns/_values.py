@@ -28,11 +28,6 @@ _DIGITS = {
 def as_tensor(array: np.ndarray, name: str, dtype: tf.DType | None) -> tf.Tensor:
     """A dense array of numbers or texts as a tensor.
 
-    Args:
-      array: the values.
-      name: the column, for messages.
-      dtype: the dtype that the user gave, or None for the dtype of the array.
-
     Raises:
       ArgumentError: if a value would not stay as it is. Floats may be rounded to other floats.
       ArgumentTypeError: if no tensor holds such values.
@@ -51,11 +46,6 @@ def as_tensor(array: np.ndarray, name: str, dtype: tf.DType | None) -> tf.Tensor
 
 def numbers(cells: Sequence[Any], name: str, dtype: tf.DType | None) -> np.ndarray:
     """Python and NumPy numbers as an array in which integers stay as they are.
-
-    Args:
-      cells: the numbers.
-      name: the column, for messages.
-      dtype: the dtype that the user gave, or None.
 
     Raises:
       ArgumentError: if no dtype holds all integers, or a float64 beside them would round one.
@@ -84,12 +74,7 @@ def numbers(cells: Sequence[Any], name: str, dtype: tf.DType | None) -> np.ndarr
 def of_one_dtype(
     arrays: Sequence[np.ndarray], name: str, dtype: tf.DType | None
 ) -> Sequence[np.ndarray]:
-    """Arrays in a dtype that holds all their values.
-
-    Args:
-      arrays: the cells of a column. The dtype of a cell without elements does not count.
-      name: the column, for messages.
-      dtype: the dtype that the user gave, or None.
+    """Arrays in a dtype that holds all their values; without elements a dtype does not count.
 
     Raises:
       ArgumentError: if integers would change.
@@ -117,12 +102,9 @@ def of_one_dtype(
 def missing_among(cells: Sequence[Any]) -> int:
     """The number of missing values in the cells of a list."""
     types = set(map(type, cells))  # most lists have one type: look at the cells of others only
-    may_be = [t for t in types if t is type(None) or t.__name__ in _MISSING or _is_masked(t)]
+    masked = (type(None), np.ma.MaskedArray)
+    may_be = [t for t in types if issubclass(t, masked) or t.__name__ in _MISSING]
     return sum(missing_in(x) for x in cells if type(x) in may_be) if may_be else 0
-
-
-def _is_masked(kind: type) -> bool:
-    return issubclass(kind, np.ma.MaskedArray)
 
 
 def missing_in(cell: object) -> int:

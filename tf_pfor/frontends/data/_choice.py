@@ -22,6 +22,7 @@ from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data._elements import arguments, closed, has_opened, may_differ, with_parts
 from tf_pfor.frontends.data._results import Padding
+from tf_pfor.tracing.all_ops import all_ops
 from tf_pfor.tracing.user_code import autographed
 
 _LOG = logging.getLogger("tf_pfor.data")
@@ -50,12 +51,7 @@ def batched_as(
 ) -> tf.data.Dataset[Any]:
     """The results of a function of one element, in batches as the vectorized form makes them.
 
-    Args:
-      dataset: the dataset of the results.
-      size: the size of a batch.
-      spec: the ``element_spec`` of the vectorized form; None if there is none.
-      padding: the padding of results of different shapes.
-      drop_remainder: as in ``Dataset.batch``.
+    ``spec`` is the ``element_spec`` of the vectorized form; None if there is none.
     """
     dataset = with_parts(dataset)
     leaves = tf.nest.flatten(dataset.element_spec)
@@ -128,11 +124,7 @@ def _traced(fn: Callable[..., Any], spec: tf.TypeSpec[Any]) -> Any:
 
 
 def check_stateless(fn: Callable[..., Any], spec: Nest) -> Any:
-    """Refuses functions that change variables: a trial would change them. Returns the graph.
-
-    Raises:
-      ArgumentError: if the function changes a variable; it names the line.
-    """
+    """Refuses functions that change variables: a trial would change them. Returns the graph."""
     graph = _traced(fn, spec)
     for access in Accesses(graph).all:
         if access.writes:
@@ -146,12 +138,8 @@ def check_stateless(fn: Callable[..., Any], spec: Nest) -> Any:
 
 
 def is_pure(fn: Callable[..., Any], spec: object) -> bool:
-    """Whether nobody sees how often a function is called: it calls no Python, and prints nothing.
-
-    Raises:
-      ArgumentError: if the function changes variables.
-    """
-    return not any(op.type in _SEEN for op in _ops(check_stateless(fn, spec)))
+    """Whether nobody sees how often a function runs: it calls no Python, and prints nothing."""
+    return not any(op.type in _SEEN for op in all_ops(check_stateless(fn, spec)))
 
 
 def names_the_batch(fn: Callable[..., Any], spec: Nest) -> bool:
@@ -164,7 +152,7 @@ def needs_order(graph: tf.Graph) -> bool:
     """Whether results depend on which batch comes first: state, or draws with a seed."""
     if any(access.writes for access in Accesses(graph).all):
         return True
-    return any(map(_is_seeded, _ops(graph)))
+    return any(map(_is_seeded, all_ops(graph)))
 
 
 def _is_seeded(op: tf.Operation) -> bool:
@@ -172,20 +160,6 @@ def _is_seeded(op: tf.Operation) -> bool:
     if schema is None or not schema.is_stateful or "seed" not in schema.attr_types:
         return False
     return bool(op.get_attr("seed") or ("seed2" in schema.attr_types and op.get_attr("seed2")))
-
-
-def _ops(graph: tf.Graph) -> list[tf.Operation]:
-    """The ops of a graph and of the functions that they call."""
-    found: list[tf.Operation] = []
-    seen, graphs = set[int](), [graph]
-    while graphs:
-        here = graphs.pop()
-        if id(here) not in seen:
-            seen.add(id(here))
-            for op in here.get_operations():
-                found.append(op)
-                graphs += _tf.functions_of(op)
-    return found
 
 
 def is_faster(

@@ -113,11 +113,7 @@ def arguments(element: Nest) -> tuple[Any, ...]:
 
 
 def check_components(spec: object) -> None:
-    """Refuses datasets whose elements cannot be batched.
-
-    Raises:
-      ArgumentTypeError: if a component is a dataset, an optional or the like.
-    """
+    """Refuses datasets whose elements cannot be batched."""
     for leaf in tf.nest.flatten(spec):
         if _is_none(leaf):
             continue
@@ -144,11 +140,7 @@ def in_batches(
 ) -> tf.data.Dataset[Any]:
     """The dataset in batches; dense components of different shapes are ``Uneven``.
 
-    Args:
-      dataset: a dataset of single elements.
-      size: the size of a batch.
-      drop_remainder: as in ``Dataset.batch``.
-      may_be_ragged: whether elements may have different shapes where their spec leaves them open.
+    ``may_be_ragged``: elements may have different shapes where their spec leaves them open.
 
     Raises:
       ArgumentError: if a component of unknown rank stands beside others of unknown sizes.

@@ -13,6 +13,7 @@ from tf_pfor.api.checks import check_callable
 from tf_pfor.core.errors import ArgumentTypeError
 from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data._elements import arguments
+from tf_pfor.tracing.all_ops import all_ops
 from tf_pfor.tracing.user_code import autographed
 
 _NODE = "[[{{node "  # in messages, before the name of an op
@@ -85,13 +86,7 @@ def find_failure(fn: Callable[..., Any], dataset: object) -> Failure | None:
 
 
 def first_failure(fn: Callable[..., Any], spec: Nest, elements: Iterable[Any]) -> Failure | None:
-    """The first of some elements for which a function fails.
-
-    Args:
-      fn: a function of one element, which AutoGraph has converted.
-      spec: the specs of an element.
-      elements: the elements.
-    """
+    """The first of some elements for which a function, converted by AutoGraph, fails."""
     traced = tf.function(fn, arguments(spec), autograph=False).get_concrete_function()
     for index, element in enumerate(elements):
         try:
@@ -111,21 +106,8 @@ def with_text(why: tf.errors.OpError, text: str) -> tf.errors.OpError:
 def _failure(index: int, element: Nest, graph: tf.Graph, why: tf.errors.OpError) -> Failure:
     """The failure of an error that names an op of the graph, or of a function it calls."""
     *before, after = why.message.rsplit(_NODE, 1) if _NODE in why.message else [why.message]
-    op = None if not before else _found(graph, after.split("}}")[0])
+    name = after.split("}}")[0] if before else None
+    op = next((op for op in all_ops(graph) if op.name == name), None)
     lines = [line.strip() for line in (before or [after])[0].splitlines() if line.strip()]
     what = lines[-1] if lines else why.message
     return Failure(index, element, op.type if op else "", _tf.user_line(op) if op else "", what)
-
-
-def _found(graph: tf.Graph, name: str) -> tf.Operation | None:
-    """The op of this name, in a graph or the functions of its ops."""
-    seen: list[Any] = []
-    graphs = [graph]
-    while graphs:
-        here = graphs.pop()
-        seen.append(here)
-        for op in here.get_operations():
-            if op.name == name:
-                return op
-            graphs += [g for g in _tf.functions_of(op) if all(g is not x for x in [*seen, *graphs])]
-    return None

@@ -29,12 +29,6 @@ def located(
     A Python loop over the dataset does so, also behind ``prefetch`` and ``with_options``. Other
     transformations of it, and loops in a graph (``Model.fit``), raise TensorFlow's error;
     ``find_failure`` is for them.
-
-    Args:
-      made: the dataset of batches, in the order of the elements.
-      fn: a function of one element.
-      elements: the dataset of which ``made`` was made.
-      size: the size of a batch.
     """
     if not tf.executing_eagerly():
         return made

@@ -168,14 +168,8 @@ class Options:
     """The checked options by which a dataset is batched and mapped.
 
     Attributes:
-      size: the size of a batch.
       parallel: as ``num_parallel_calls``.
-      drop_remainder: as in ``Dataset.batch``.
-      deterministic: as in ``Dataset.map``.
       ragged: whether elements may have different shapes.
-      choose: "vectorized", "loop" or "auto".
-      randomness: "different", "same" or "error": each row draws, all rows share one draw, or such
-        ops are refused.
     """
 
     size: Dim

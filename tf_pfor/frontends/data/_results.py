@@ -21,11 +21,7 @@ from tf_pfor.core.settings import OutShapes
 
 
 def as_dataset_reads(result: Nest) -> Any:
-    """A list that the function returns is a tuple; lists in it are tensors, as in ``Dataset.map``.
-
-    Raises:
-      ArgumentTypeError: for a result that cannot be stacked, such as a dataset.
-    """
+    """The result with a tuple for a list, and tensors for lists in it, as in ``Dataset.map``."""
     made = _without_lists(tuple(result) if isinstance(result, list) else result)
     for leaf in tf.nest.flatten(nests.from_user(made)):
         if isinstance(leaf, (tf.data.Dataset, tf.experimental.Optional, tf.TensorArray)):
@@ -50,11 +46,7 @@ def _without_lists(result: Nest) -> Any:
 
 
 def kept_and_result(result: Nest) -> tuple[Any, Any]:
-    """The checked pair that a function of ``filter_map_and_batch`` returned.
-
-    Raises:
-      ArgumentError: if it is no pair of a scalar bool and a result.
-    """
+    """The checked pair that a function of ``filter_map_and_batch`` returned."""
     keep = result[0] if isinstance(result, (tuple, list)) and len(result) == 2 else None
     if keep is None or isinstance(keep, (tuple, list, dict)):
         raise ArgumentError(
@@ -179,11 +171,7 @@ def _mapped(make: Callable[..., Any], x: object, shapes: Nest, values: Nest, nam
 
 
 def _cast(value: Any, dtype: tf.DType) -> Any:
-    """A value to pad with as a tensor; None stays.
-
-    Raises:
-      ArgumentTypeError: if the dtype does not have such a value.
-    """
+    """A value to pad with as a tensor; None stays."""
     if value is None:
         return None
     if isinstance(value, tf.Tensor):

@@ -13,7 +13,7 @@ from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data import _choice, _elements, _results
 from tf_pfor.frontends.data._options import OF_BATCHES, BatchOptions, Options, Transformation, takes
 from tf_pfor.frontends.data._results import Padding
-from tf_pfor.frontends.data._vectorized import of_batch, padded
+from tf_pfor.frontends.data._vectorized import OfBatches, of_batch
 from tf_pfor.tracing.user_code import autographed
 
 if TYPE_CHECKING:
@@ -58,10 +58,9 @@ def map_and_batch(
     """
     how, padding = Options.of(batch_size, options), Padding.of(options)
     mapped = of_batch(fn, _results.as_dataset_reads, options, padding.out_shapes)
-    of_padded = padded(mapped, padding)
 
     def vectorized(dataset: tf.data.Dataset[Any]) -> tf.data.Dataset[Any]:
-        return how.mapped(how.batched(dataset), of_padded, fn)
+        return how.mapped(how.batched(dataset), OfBatches(mapped, padding), fn)
 
     def looped(dataset: tf.data.Dataset[Any], spec: tf.TypeSpec[Any]) -> tf.data.Dataset[Any]:
         made = how.mapped(dataset, autographed(fn), fn)
@@ -110,7 +109,16 @@ def filter_map_and_batch(
         raise ArgumentError(f"choose is {how.choose!r}, which needs refill=True; found {refill!r}.")
     shapes = "ragged" if padding.is_on else padding.out_shapes
     mapped = of_batch(fn, _results.kept_and_result, options, shapes)
-    kept = _kept(mapped)
+    converted = autographed(fn)
+
+    @_no_autograph
+    def kept(*batch: Nest) -> Any:
+        keep, result = mapped(*batch)
+        return _results.selected(_elements.opened(result), keep)
+
+    @_no_autograph
+    def pair(*components: Nest) -> Any:
+        return _results.kept_and_result(converted(*components))
 
     def whole(batch: Nest) -> Any:
         batch = _elements.closed(batch, is_batch=True)
@@ -124,7 +132,7 @@ def filter_map_and_batch(
         return made if is_done else made.map(_of_element(whole, made))
 
     def looped(dataset: tf.data.Dataset[Any], spec: tf.TypeSpec[Any]) -> tf.data.Dataset[Any]:
-        made = how.mapped(dataset, _in_pair(fn), fn).filter(_keep)
+        made = how.mapped(dataset, pair, fn).filter(_keep)
         made = made.map(lambda _, result: result)
         return _choice.batched_as(made, how.size, spec, padding, drop_remainder=how.drop_remainder)
 
@@ -133,15 +141,6 @@ def filter_map_and_batch(
 
 def _keep(*pair: Nest) -> Any:
     return pair[0]
-
-
-def _kept(mapped: Callable[..., Any]) -> Callable[..., Any]:
-    @_no_autograph
-    def kept(*batch: Nest) -> Any:
-        keep, result = mapped(*batch)
-        return _results.selected(_elements.opened(result), keep)
-
-    return kept
 
 
 def _of_element(of: Callable[[Any], Any], dataset: tf.data.Dataset[Any]) -> Callable[..., Any]:
@@ -153,14 +152,3 @@ def _of_element(of: Callable[[Any], Any], dataset: tf.data.Dataset[Any]) -> Call
         return of(components if is_tuple else components[0])
 
     return called
-
-
-def _in_pair(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of ``filter_map_and_batch`` for one element, its result checked."""
-    converted = autographed(fn)
-
-    @_no_autograph
-    def pair(*components: Nest) -> Any:
-        return _results.kept_and_result(converted(*components))
-
-    return pair

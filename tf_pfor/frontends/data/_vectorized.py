@@ -59,23 +59,13 @@ def vectorize(
     """
     padding = Padding.of(options)
     mapped = of_batch(fn, as_dataset_reads, options, padding.out_shapes)
-    return _OfBatches(mapped, padding)
+    return OfBatches(mapped, padding)
 
 
 def of_batch(
     fn: Callable[..., Any], read: Callable[[Any], Any], options: RowOptions, out_shapes: OutShapes
 ) -> Callable[..., Any]:
-    """The function of a batch.
-
-    Args:
-      fn: a function of one element.
-      read: a function from the results of ``fn`` to the results that are stacked.
-      options: all options.
-      out_shapes: as for ``vmap``, in place of the one of the options.
-
-    Raises:
-      ArgumentError, ArgumentTypeError: if ``fn`` or an option is wrong.
-    """
+    """The function of a batch; ``read`` makes what is stacked of the results of ``fn``."""
     check_callable(fn, "fn")
     converted = autographed(fn)
 
@@ -86,12 +76,7 @@ def of_batch(
     return vmap(one, out_shapes=out_shapes, **of_vmap(options))
 
 
-def padded(mapped: Callable[..., Any], padding: Padding) -> Callable[..., Any]:
-    """The function of a batch with its results padded."""
-    return _OfBatches(mapped, padding) if padding.is_on else mapped
-
-
-class _OfBatches:
+class OfBatches:
     """A function of a batch whose results may be padded."""
 
     def __init__(self, mapped: Callable[..., Any], padding: Padding):
@@ -105,11 +90,7 @@ class _OfBatches:
 
 
 def _check_batch(batch: Nest) -> None:
-    """Refuses an element in the place of a batch.
-
-    Raises:
-      ArgumentError: if a component has no axis.
-    """
+    """Refuses an element in the place of a batch."""
     for i, component in enumerate(batch):
         for x, path in zip(nests.flatten(component), nests.paths(component, f"component {i}")):
             if isinstance(x, tf.Tensor) and x.shape.rank == 0:
@@ -121,5 +102,5 @@ def _check_batch(batch: Nest) -> None:
 
 
 @subject_of.register
-def _of_batches(fn: _OfBatches, given: Subject) -> Subject | Report:
+def _of_batches(fn: OfBatches, given: Subject) -> Subject | Report:
     return subject_of(fn.mapped, given)

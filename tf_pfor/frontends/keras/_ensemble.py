@@ -128,11 +128,7 @@ def _called(
 
 
 def _matched(model: Any, variables: Nest) -> list[list[tf.Tensor]]:
-    """A tensor for each variable.
-
-    Raises:
-      ArgumentError: if there are too few or many, or one has another shape.
-    """
+    """A tensor for each variable."""
     own = [model.trainable_variables, model.non_trainable_variables]
     groups = [*variables] if isinstance(variables, (list, tuple)) else []
     if not any(isinstance(x, (list, tuple)) for x in groups):
@@ -288,11 +284,7 @@ class Ensemble(keras.Model):
             return vmap(one, in_axes=(0, axis), out_shapes="ragged")(values, inputs)
 
     def _check_own(self, x: Nest, name: str) -> None:
-        """Refuses data that is not of each member.
-
-        Raises:
-          ArgumentError: if ``data`` is "own", and a tensor has no axis 1 of the members.
-        """
+        """Refuses data that is not of each member."""
         for leaf in keras.tree.flatten(x) if self.data == "own" else ():
             shape = tf.TensorShape(leaf.shape)
             if shape.rank is not None and not shape[1:2].is_compatible_with([self.count]):
@@ -487,11 +479,7 @@ def _built(model: Any, build: Any) -> Any:
 
 
 def _checked(models: Any) -> list[Any]:
-    """Layers of one architecture that were built.
-
-    Raises:
-      ArgumentError, ArgumentTypeError: if they are not.
-    """
+    """Layers of one architecture that were built."""
     members = list(models) if isinstance(models, (list, tuple)) else []
     if not members:
         raise ArgumentError(f"models must be a list of at least one model, found {models!r}.")

@@ -72,9 +72,6 @@ class Wrapped:
         """Builds the layer, if one of a class of its own, outside of the graph of one example.
 
         What ``build`` makes besides variables, as a table of positions, would be lost with that.
-
-        Args:
-          args: the specs of one example.
         """
         layer: Any = self.fn
         if not self.is_layer or layer.built or len(args) != 1:
@@ -184,16 +181,8 @@ def outputs_of(
 ) -> Any:
     """Shapes and dtypes of the outputs for one example; makes the variables of its layers.
 
-    Args:
-      wrapped: the layer or function that is called.
-      args: a nest of ``tf.TensorSpec``s of one example.
-      kwargs: nests of specs, too; other objects are passed unchanged.
-      masks: as for ``Wrapped.called``, with specs.
-      training: as for ``Wrapped.called``.
-      autocast: as for ``Wrapped.called``.
-
-    Returns:
-      The nest of the outputs, with ``tf.TensorSpec``s in the place of tensors.
+    The arguments are as for ``Wrapped.called``. They and the outputs have ``tf.TensorSpec``s in the
+    place of tensors.
     """
     with keras.StatelessScope(), keras.SymbolicScope():
         graph = _tf.FuncGraph("keras_example")

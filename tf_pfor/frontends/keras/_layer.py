@@ -269,11 +269,7 @@ class Vectorized(keras.layers.Layer):
         return explain_function(self)
 
     def of_built(self) -> tuple[Callable[..., Any], list[Any]]:
-        """The wrapped layer as a function of a list, and specs of a batch that it was built for.
-
-        Raises:
-          ArgumentError: if it was not built.
-        """
+        """The wrapped layer as a function of a list, and specs of a batch that it was built for."""
         if (specs := self._memo.specs) is None:
             raise ArgumentError(f"{self.name!r} was not built yet. Call it, or its model, before.")
         wrapped, autocast, leaves = self._wrapped, _autocast(self), _rows.flat(specs)

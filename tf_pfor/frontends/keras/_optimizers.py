@@ -39,14 +39,8 @@ _TRIED = {"learning_rate": _RATE, "gradient_accumulation_steps": None}
 def check_optimizer(optimizer: Nest, pairs: Sequence[Any], policy: str, *, scales: bool) -> None:
     """Refuses optimizers by which members of an ensemble change each other.
 
-    Args:
-      optimizer: a Keras optimizer, or None.
-      pairs: for each trainable variable of the ensemble, [k, ...]: it, and the one of a model.
-      policy: the name of the ensemble's dtype policy.
-      scales: whether Keras may wrap the optimizer, to scale the loss.
-
-    Raises:
-      ArgumentError: if a norm, a scale of losses or an update is computed over several members.
+    ``pairs`` has each trainable variable of the ensemble, [k, ...], and the one of a model.
+    ``scales``: Keras may wrap the optimizer, to scale the loss.
     """
     if optimizer is None:
         return
@@ -85,10 +79,6 @@ def exclude_by_member(optimizer: Nest, pairs: Sequence[Any]) -> None:
 
     The user told ``exclude_from_weight_decay`` variables of the first model or of the ensemble, or
     parts of the names of the model's variables.
-
-    Args:
-      optimizer: a Keras optimizer, or None.
-      pairs: as for ``check_optimizer``.
     """
     every = [] if optimizer is None or not pairs else [optimizer, *_inside(optimizer)]
     for one in every:
@@ -151,11 +141,7 @@ def _apply(optimizer: Nest, gradients: Sequence[np.ndarray], variables: Sequence
 
 
 def _copied(optimizer: Nest) -> Any:
-    """A new optimizer of the same config, with a fixed learning rate.
-
-    Raises:
-      ArgumentError: if the optimizer has no config of which another can be made.
-    """
+    """A new optimizer of the same config, with a fixed learning rate."""
     try:
         made = type(optimizer).from_config(_tried(optimizer.get_config()))
     except Exception as why:  # whatever a class of the user raises

@@ -28,11 +28,7 @@ class Cut:
 
 
 def cut(x: tf.Tensor, mask: tf.Tensor, name: str) -> Cut:
-    """Moves valid steps to the front, if they are not there already, and counts them.
-
-    Raises:
-      ArgumentError: if the mask has another rank than 2.
-    """
+    """Moves valid steps to the front, if they are not there already, and counts them."""
     mask = tf.cast(mask, tf.bool)
     if mask.shape.rank != 2:
         raise ArgumentError(

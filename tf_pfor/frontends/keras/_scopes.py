@@ -70,10 +70,7 @@ def has_config_of_defaults(model: Any) -> bool:
 def undecayed(optimizer: Nest, variables: Sequence[Any], others: Sequence[Any]) -> list[Any] | None:
     """The variables of which the weights do not decay; None if nothing was said of any.
 
-    Args:
-      optimizer: an optimizer to which ``exclude_from_weight_decay`` told variables or names.
-      variables: the variables that the optimizer is to update.
-      others: for each of them, a variable in whose place it stands. Names mean these.
+    ``others`` has for each variable the one in whose place it stands. Names mean these.
     """
     keys = getattr(optimizer, "_exclude_from_weight_decay", ())
     if not keys and not getattr(optimizer, "_exclude_from_weight_decay_pattern", None):

@@ -114,12 +114,7 @@ def inputs_of(model: Any) -> Any:
 
 
 def of_batches(known: Nest, batch: Nest) -> Any:
-    """The specs of inputs with None for sizes that differ between batches.
-
-    Args:
-      known: the specs of earlier batches, or None.
-      batch: the inputs of another one.
-    """
+    """The specs of inputs, with None for a size that earlier batches do not have."""
     leaves = keras.tree.flatten(batch)
     if not all(tf.is_tensor(x) and hasattr(x, "shape") for x in leaves):
         return None
@@ -137,11 +132,7 @@ def of_batches(known: Nest, batch: Nest) -> Any:
 def with_inputs(export: Nest, inputs: Nest, args: Nest, kwargs: Nest) -> Any:
     """The keyword arguments of Keras' ``export`` with inputs that it would not know itself.
 
-    Args:
-      export: Keras' method.
-      inputs: the nest of the specs of inputs; None if they are unknown.
-      args: the arguments by position behind the path.
-      kwargs: the other arguments.
+    ``args`` are the arguments by position behind the path.
     """
     if inputs is None or "input_signature" not in inspect.signature(export).parameters:
         return kwargs

@@ -15,7 +15,8 @@ from tf_pfor.core.registry import Outcome
 from tf_pfor.core.report import Recorder
 from tf_pfor.frontends.loops._report import LoopReport, in_order
 from tf_pfor.frontends.loops._tracing import Tracer, with_tracer
-from tf_pfor.reports.report import OpRecord, Report, emitted_by, records
+from tf_pfor.reports.op_records import OpRecord, emitted_by, records
+from tf_pfor.reports.report import Report
 from tf_pfor.reports.source_lines import lines_of
 from tf_pfor.reports.subjects import Subject, subject_of
 

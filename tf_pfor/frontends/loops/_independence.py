@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core.accesses import READS
+from tf_pfor.tracing.all_ops import all_ops
 
 Outside = Callable[[tf.Tensor], tf.Tensor | None]
 """What an input of the loop is in the graph that the loop is to stand in; None if unknown."""
@@ -37,7 +38,11 @@ _HARMLESS = frozenset(
 
 
 class Dependent(Exception):  # noqa: N818  (a verdict, not an error)
-    """Trips are not independent, or cannot be proven to be; says why."""
+    """Trips are not independent, or cannot be proven to be; says why, and in which line."""
+
+    def __init__(self, why: str, line: str = ""):
+        super().__init__(why)
+        self.line = line
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,8 +130,7 @@ class Analysis:
         self._cond = _tf.function_graph(op.graph, op.get_attr("cond").name)
         self._places = {id(t): i for i, t in enumerate(self.body.inputs)}
         _check_end(self._cond.outputs[0])
-        _check_effects(self.body, set())
-        _check_effects(self._cond, set())
+        _check_effects(self._cond, self.body)
         found = [outside(t) for t in op.inputs]
         self.inputs: list[tf.Tensor] = []
         for i, tensor in enumerate(found):
@@ -339,17 +343,12 @@ def _check_end(predicate: tf.Tensor) -> None:
         raise Dependent("it may end early (break, return, or a condition on what is computed)")
 
 
-def _check_effects(graph: tf.Graph, seen: set[int]) -> None:
+def _check_effects(*graphs: tf.Graph) -> None:
     """Refuses ops with side effects or of which the order counts."""
-    seen.add(id(graph))
-    for op in graph.get_operations():
+    for op in all_ops(*graphs):
         schema = _tf.schema(op.type)
         if schema is None:
             raise Dependent(f"{op.type}{_at(op)} is an op that this TensorFlow does not know")
-        if any("func" in kind for kind in schema.attr_types.values()):
-            for inner in _tf.functions_of(op):
-                if id(inner) not in seen:
-                    _check_effects(inner, seen)
         if schema.is_stateful and op.type not in _HARMLESS and op.type not in _tf.CONTAINERS:
             raise Dependent(
                 f"{op.type}{_at(op)} has side effects or random numbers, which come in the order "

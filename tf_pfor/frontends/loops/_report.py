@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import linecache
 from collections.abc import Sequence
 from typing import Any
+
+from tf_pfor.reports.source_lines import text_at
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,8 +29,7 @@ class LoopRecord:
     @property
     def source(self) -> str:
         """The text of the line; "" if it cannot be read."""
-        file, _, number = self.line.rpartition(":")
-        return linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
+        return text_at(self.line)
 
     def __str__(self) -> str:
         what = "vectorized" if self.is_vectorized else f"kept: {self.reason}"

@@ -18,6 +18,7 @@ from tf_pfor.frontends.drop_in import observed_drop_in
 from tf_pfor.frontends.loops import _vectorized
 from tf_pfor.frontends.loops._independence import Analysis, Dependent, source
 from tf_pfor.frontends.loops._report import LoopRecord
+from tf_pfor.tracing.all_ops import all_ops
 from tf_pfor.tracing.user_code import autographed
 
 _no_autograph = tf.autograph.experimental.do_not_convert
@@ -56,7 +57,9 @@ class Tracer:
     def note_others(self, graph: tf.Graph) -> None:
         """Records the loops of a traced graph that were in it before: in concrete functions."""
         known = {r.line for r in self.records}
-        for op in _while_ops(graph, set()):
+        for op in all_ops(graph):
+            if op.type not in _tf.LOOPS:
+                continue
             line = _tf.user_line(op)
             if line not in known or not line:
                 why = "it is in a function that was traced before (a concrete function, a model "
@@ -69,54 +72,40 @@ class Tracer:
 
     # Functions ------------------------------------------------------------
 
-    def _call(
-        self, own: Callable[..., Any], function: Callable[..., Any], *args: Nest, **kwargs: Nest
-    ) -> Any:
+    def _call(self, own: Callable[..., Any], function: Any, *args: Nest, **kwargs: Nest) -> Any:
         """A call of a ``tf.function``: of a copy of it, whose loops are looked at."""
         is_ours = type(function) is not _loops.PLAIN_FUNCTION
-        if is_ours or tf.executing_eagerly() or id(function) in self._copies():
+        copies = {id(made) for _, made in self._functions.values()}
+        if is_ours or tf.executing_eagerly() or id(function) in copies:
             return own(function, *args, **kwargs)
         if id(function) not in self._functions:
-            made = _loops.traced_apart(function, self._traced(function))
+            is_xla = _loops.is_compiled_by_xla(function)
+            traced = with_tracer(function.python_function, self, is_xla)
+            made = _loops.traced_apart(function, traced)
             self._functions[id(function)] = (function, made)
         return own(self._functions[id(function)][1], *args, **kwargs)
-
-    def _copies(self) -> set[int]:
-        return {id(made) for _, made in self._functions.values()}
-
-    def _traced(self, function: Any) -> Callable[..., Any]:
-        return with_tracer(function.python_function, self, _loops.is_compiled_by_xla(function))
 
     # Loops ----------------------------------------------------------------
 
     def _loop(self, own: Callable[..., Any], *args: Nest, **kwargs: Nest) -> Any:
         """A while loop: vectorized, or as TensorFlow makes it."""
         kind, line = _loops.kind_of_loop(), _stacks.user_line()
-        if kwargs.get("back_prop") is False:
-            return self._kept(
-                LoopRecord(kind, line, False, "back_prop is False"), own, args, kwargs
-            )
         given = args[2] if len(args) > 2 else kwargs["loop_vars"]
-        if not any(isinstance(x, tf.TensorArray) for x in tf.nest.flatten(given)):
-            why = "it fills no TensorArray: nothing of each trip is kept"
-            return self._kept(LoopRecord(kind, line, False, why), own, args, kwargs)
-        if _under_xla.get():
-            _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
         try:
+            if kwargs.get("back_prop") is False:
+                raise Dependent("back_prop is False")
+            if not any(isinstance(x, tf.TensorArray) for x in tf.nest.flatten(given)):
+                raise Dependent("it fills no TensorArray: nothing of each trip is kept")
+            if _under_xla.get():
+                _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
             made, line = _vectorized_loop(own, args, kwargs, recorder := Recorder())
         except Dependent as why:
-            line = getattr(why, "line", "") or line
-            return self._kept(LoopRecord(kind, line, False, str(why)), own, args, kwargs)
+            self.records.append(LoopRecord(kind, why.line or line, False, str(why)))
+            return own(*args, **kwargs)
         self.records.append(LoopRecord(kind, line, True))
         if self._heard is not None:
             self._heard.extend(recorder)
         return made
-
-    def _kept(
-        self, record: LoopRecord, own: Callable[..., Any], args: Nest, kwargs: dict[str, Any]
-    ) -> Any:
-        self.records.append(record)
-        return own(*args, **kwargs)
 
 
 def with_tracer(fn: Callable[..., Any], tracer: Tracer, jit_compile: bool) -> Callable[..., Any]:
@@ -144,7 +133,7 @@ def _vectorized_loop(
 
     def loop() -> list[tf.Tensor]:
         kept["result"] = own(*args, **{**kwargs, "return_same_structure": True})
-        return [x if isinstance(x, tf.Tensor) else x.flow for x in _leaves(kept["result"])]
+        return [x if isinstance(x, tf.Tensor) else x.flow for x in nests.flatten(kept["result"])]
 
     trial = _graphs.trace("pfor_body", loop, [])
     op, outside = _found(trial)
@@ -155,23 +144,16 @@ def _vectorized_loop(
             _vectorized.results(found, Recorder())  # nothing is emitted where it cannot be
         made = _vectorized.results(found, recorder)
     except Dependent as why:
-        vars(why)["line"] = line
+        why.line = line
         raise
     except tf.errors.InvalidArgumentError as failed:  # a check that can be told to fail before
-        why = Dependent(f"it would fail when it runs: {failed.message}")
-        vars(why)["line"] = line
-        raise why from None
+        raise Dependent(f"it would fail when it runs: {failed.message}", line) from None
     leaves: list[Any] = []
-    for leaf in _leaves(kept["result"]):
+    for leaf in nests.flatten(kept["result"]):
         tensor = leaf if isinstance(leaf, tf.Tensor) else leaf.flow
-        place = _output(tensor)
-        leaves.append(_like(leaf, *made[place]))
+        leaves.append(_like(leaf, *made[source(tensor).value_index]))
     same = kwargs.get("return_same_structure", True)
     return (nests.pack(kept["result"], leaves) if same or len(leaves) > 1 else leaves[0]), line
-
-
-def _leaves(result: Nest) -> list[Any]:
-    return tf.nest.flatten(result, expand_composites=True)
 
 
 def _like(leaf: Nest, made: tf.Tensor, rows: tf.Tensor | None) -> Any:
@@ -181,11 +163,6 @@ def _like(leaf: Nest, made: tf.Tensor, rows: tf.Tensor | None) -> Any:
     made = tf.identity(made)
     made.set_shape(leaf.shape)
     return made
-
-
-def _output(tensor: tf.Tensor) -> int:
-    """The output number of a result, in the loop or in the call that holds it."""
-    return source(tensor).value_index
 
 
 def _found(trial: tf.Graph) -> tuple[tf.Operation, Any]:
@@ -227,21 +204,3 @@ def _is_loop_or_holder(op: tf.Operation) -> bool:
     return op.type in _tf.CALLS and any(
         inner.type in _tf.LOOPS for g in _tf.functions_of(op) for inner in g.get_operations()
     )
-
-
-def _while_ops(graph: tf.Graph, seen: set[int]) -> list[tf.Operation]:
-    """The loops of a graph and of the functions in it."""
-    found: list[tf.Operation] = []
-    seen.add(id(graph))
-    for op in graph.get_operations():
-        if op.type in _tf.LOOPS:
-            found.append(op)
-        for inner in _tf.functions_of(op) if _has_functions(op) else ():
-            if id(inner) not in seen:
-                found += _while_ops(inner, seen)
-    return found
-
-
-def _has_functions(op: tf.Operation) -> bool:
-    schema = _tf.schema(op.type)
-    return schema is not None and any("func" in kind for kind in schema.attr_types.values())

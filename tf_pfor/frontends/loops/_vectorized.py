@@ -40,10 +40,6 @@ Result = tuple[tf.Tensor, tf.Tensor | None]
 def results(found: Analysis, recorder: Recorder) -> list[Result]:
     """The variables of a loop after it, computed in the current graph.
 
-    Args:
-      found: the loop.
-      recorder: told what happened to each op of its body.
-
     Raises:
       Dependent: if an op of the body has no rule, or results have no common shape.
     """
