@@ -240,7 +240,7 @@ def test_conversions_do_not_grow_with_depth(monkeypatch):
     conversions, convert = collections.Counter(), Region.convert
 
     def counted(region, *args, **options):
-        conversions[region.name] += 1
+        conversions[region.graph.name] += 1
         return convert(region, *args, **options)
 
     def nested(depth, s, k):

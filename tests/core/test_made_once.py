@@ -151,7 +151,7 @@ def test_what_is_asked_later_of_a_region_is_converted_in_the_trial_it_has(monkey
     begin = _subgraphs.Region._begin_trial
 
     def counted(self, *args):
-        begun.append(self.name)
+        begun.append(self.graph.name)
         return begin(self, *args)
 
     monkeypatch.setattr(_subgraphs.Region, "_begin_trial", counted)

@@ -1,5 +1,7 @@
 """Stacked lists below the level of ops: rows of a subset, masks, lengths, what is emitted."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,12 +10,12 @@ import tf_pfor
 from tests.cases import case, grid
 from tests.comparisons import compare, mapped, needed_ops, pairwise, strict_map
 from tests.samples.lists.tensor_list import empty, get, listed, push, put, raw, reserved, stacked
-from tf_pfor.converters.lists._list_rows import masked, own_rows
+from tf_pfor.converters.lists._list_rows import own_rows
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.report import Recorder
-from tf_pfor.core.stacked_lists import ListRows, StackedList
+from tf_pfor.core.stacked_lists import ListRows, StackedList, rows_of
 from tf_pfor.core.values import Value
 from tf_pfor.walker.walker import Settings, Walker
 
@@ -97,7 +99,10 @@ def test_writes_go_into_the_rows_of_the_mask():
         written = put(written, i, 2.0 * x)
         return get(written, 2, [2]), written
 
-    view = lambda loop, value: masked(loop, value, tf.constant(mask))
+    def view(_, value):
+        rows = dataclasses.replace(rows_of(value), mask=tf.constant(mask))
+        return StackedList.of(value.tensor, rows)
+
     _, last = run_rows(fn, [NEW, INDEX], IDS, view=view)
     expected = BASE.copy()
     on = mask[IDS]

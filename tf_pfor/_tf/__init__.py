@@ -261,6 +261,13 @@ def copy_handle_data(source: tf.Tensor, target: tf.Tensor) -> None:
     ops.handle_data_util.copy_handle_data(source, target)
 
 
+def copy_handles(sources: Iterable[tf.Tensor], targets: Iterable[tf.Tensor]) -> None:
+    """Copies what TensorFlow knows of those tensors, one of each for each, that are handles."""
+    for source, target in zip(sources, targets):
+        if target.dtype in (tf.resource, tf.variant):
+            copy_handle_data(source, target)
+
+
 def list_element(handle: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | None:
     """Dtype and static shape of the elements of a TensorList handle, None if not known."""
     data = ops.handle_data_util.get_handle_data(handle)

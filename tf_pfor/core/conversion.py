@@ -178,6 +178,10 @@ class Conversion(Protocol):
         """Says what a tensor has become."""
         ...
 
+    def hold(self, tensor: tf.Tensor, value: Value) -> None:
+        """Says what a result of an op has become; its op may become more."""
+        ...
+
     def take_over(self, cut: Cut, value: Value) -> None:
         """Says what a cut has become: of this graph, or of a function that is called in it."""
         ...

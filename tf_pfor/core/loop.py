@@ -128,9 +128,7 @@ class Loop:
             if self.parent.is_whole:
                 return self.rows
             return self.emit("GatherV2", self.parent.index, self.rows, np.int32(0))
-        if self.static_length is not None:
-            return self.emit.constant(np.arange(self.static_length, dtype=np.int32))
-        return self.emit("Range", np.int32(0), self.length_tensor, np.int32(1))
+        return self.places
 
     @property
     def length(self) -> Dim:
@@ -151,6 +149,13 @@ class Loop:
     def index(self) -> tf.Tensor:
         """int32 [n]: the iteration numbers of the active iterations."""
         return self._index.get()
+
+    @property
+    def places(self) -> tf.Tensor:
+        """int32 [n]: 0 ... n - 1, the places of the active iterations among themselves."""
+        if self.static_length is not None:
+            return self.emit.constant(np.arange(self.static_length, dtype=np.int32))
+        return self.emit("Range", np.int32(0), self.length_tensor, np.int32(1))
 
     def only_real(self, stacked: tf.Tensor) -> tf.Tensor:
         """[length, ...] with zeros in the iterations that stand in for others."""

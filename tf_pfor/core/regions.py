@@ -314,17 +314,28 @@ def key(tensor: tf.Tensor) -> Any:
     return (tensor.op, tensor.value_index)
 
 
-def reached(roots: Iterable[tf.Operation]) -> set[tf.Operation]:
-    """The operations that ``roots`` need, and themselves."""
+def needs(op: tf.Operation) -> list[tf.Operation]:
+    """The operations that ``op`` reads, or waits for."""
+    return [*(t.op for t in op.inputs), *op.control_inputs]
+
+
+def closure(
+    roots: Iterable[tf.Operation], near: Callable[[tf.Operation], Iterable[tf.Operation]]
+) -> set[tf.Operation]:
+    """The operations that are ``near`` to the roots, near to these, and so on."""
     found: set[tf.Operation] = set()
     todo = list(roots)
     while todo:
-        op = todo.pop()
-        if op not in found:
-            found.add(op)
-            todo += [t.op for t in op.inputs]
-            todo += op.control_inputs
+        new = set(near(todo.pop())) - found
+        found |= new
+        todo += new
     return found
+
+
+def reached(roots: Iterable[tf.Operation]) -> set[tf.Operation]:
+    """The operations that ``roots`` need, and themselves."""
+    roots = [*roots]
+    return closure(roots, needs).union(roots)
 
 
 # ---------------------------------------------------------------------------
@@ -376,30 +387,20 @@ def _may_join(op: tf.Operation, first: tf.Operation, walker: Conversion) -> bool
 
 def _connected(first: tf.Operation, may_join: Callable[..., Any]) -> set[tf.Operation]:
     """``first`` and what is connected with it through ops that may join."""
-    found = {first}
-    todo = [first]
-    while todo:
-        op = todo.pop()
-        near = [t.op for t in op.inputs] if op is not first else []
-        near += [c for t in op.outputs for c in t.consumers()]
-        for other in near:
-            if other not in found and may_join(other):
-                found.add(other)
-                todo.append(other)
-    return found
+
+    def near(op: tf.Operation) -> Iterable[tf.Operation]:
+        others = [t.op for t in op.inputs] if op is not first else []
+        others += [c for t in op.outputs for c in t.consumers()]
+        return filter(may_join, others)
+
+    return {first} | closure([first], near)
 
 
 def _make_convex(members: set[tf.Operation], wanted: set[tf.Operation]) -> None:
     """Takes out ops that a path reaches after it left the members, so that no path comes back."""
     while True:
-        behind: set[tf.Operation] = set()  # outside, and downstream of a member
-        todo = [c for op in members for c in after(op) if c in wanted and c not in members]
-        while todo:
-            op = todo.pop()
-            if op not in behind:
-                behind.add(op)
-                todo += [c for c in after(op) if c in wanted]
-        back = members & behind
+        outside = {c for op in members for c in after(op) if c in wanted and c not in members}
+        back = members & closure(outside, lambda op: wanted.intersection(after(op)))
         if not back:
             return
         members -= back
@@ -417,8 +418,7 @@ def in_order(members: set[tf.Operation]) -> list[tf.Operation]:
         stack = [root]
         while stack:
             op = stack[-1]
-            needs = (*(t.op for t in op.inputs), *op.control_inputs)
-            todo = [o for o in needs if o in members and o not in order]
+            todo = [o for o in needs(op) if o in members and o not in order]
             stack += todo
             if not todo:
                 order[stack.pop()] = None
@@ -444,9 +444,7 @@ def shapes_for(graph: tf.Graph, shapes: Sequence[tf.TensorShape]) -> list[Shape]
         inputs = [
             tf.compat.v1.placeholder(t.dtype, s) for t, s in zip(graph.inputs, shapes, strict=True)
         ]
-        for old, new in zip(graph.inputs, inputs):
-            if old.dtype in (tf.resource, tf.variant):
-                _tf.copy_handle_data(old, new)
+        _tf.copy_handles(graph.inputs, inputs)
         try:
             return [dims(t) for t in Region.of_graph(graph).copy(*inputs)]
         except (TypeError, ValueError):

@@ -81,14 +81,8 @@ def convert_body(
     """The converted leaves of a body, kept as a map where a map of pairs would mean the same.
 
     Ops that an outer map could not convert again are avoided first, and allowed where that fails.
-
-    Args:
-      body: the body (a ``trace.Body``).
-      elements: the elements of its placeholders (each a ``run.Element``).
-      n: the number of iterations.
-      settings: the settings that the caller chose.
-      recorder: told what happened to each op.
-      attempt: converts the body.
+    ``body`` is a ``trace.Body``, with a ``run.Element`` for each placeholder. ``attempt`` converts
+    it.
     """
     outer = tf.compat.v1.get_default_graph()
     if not _tf.in_body(outer) or not _may_be_pairs(body, n):

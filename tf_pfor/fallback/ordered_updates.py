@@ -133,13 +133,7 @@ _SHOWN = 3  # variables that a message names
 
 
 def check_returned(graph: tf.Graph, outputs: Sequence[tf.Tensor], walker: Conversion) -> None:
-    """Raises Leaves if a function returns lists of ops that run in order: its call must loop.
-
-    Args:
-      graph: the function.
-      outputs: the results that are asked for.
-      walker: the walker that is to convert it.
-    """
+    """Raises Leaves if a function returns lists of ops that run in order: its call must loop."""
     lists = {t.op for t in outputs if t.dtype == tf.variant}
     for group in _groups(graph, walker) if lists else ():
         if not lists.isdisjoint(group.ops):
@@ -151,11 +145,6 @@ def convert(
     first: tf.Operation, group: Group, walker: Conversion
 ) -> tuple[Results, list[tf.Operation]]:
     """Runs a group in one sequential loop.
-
-    Args:
-      first: the op of the group that is converted first.
-      group: the group.
-      walker: the walker that converts it.
 
     Returns:
       What ``first`` becomes, and the operations that the group becomes.
@@ -207,9 +196,7 @@ Handles = frozenset[Any]
 def groups(known: Accesses, free: Handles) -> list[Group]:
     """The ops that must run in order: disjoint groups, no two of which need each other.
 
-    Args:
-      known: the accesses of a graph.
-      free: variables with one value for all iterations at any time.
+    Variables that are ``free`` have one value for all iterations at any time.
     """
     found: dict[Handles, str] = {}
     for handles, why in known.unclear:

@@ -18,7 +18,7 @@ from tf_pfor.core.values import Value, dims, is_static
 from tf_pfor.layouts import row_kernels
 from tf_pfor.layouts.ragged import Ragged, RowSizes, Size
 from tf_pfor.layouts.ragged_rules import on_rows
-from tf_pfor.layouts.row_shapes import array_of_rows, padded, row_of, stacked_rows
+from tf_pfor.layouts.row_shapes import row_of, stacked_rows
 
 
 def may_differ(region: Region) -> Region:
@@ -28,16 +28,7 @@ def may_differ(region: Region) -> Region:
 
 
 def cut(region: Region, values: Sequence[Value], walker: Conversion) -> tuple[Region, list[Value]]:
-    """The region of inputs in padded form and their sizes: it cuts each row to its own.
-
-    Args:
-      region: the region.
-      values: its inputs, some of which are ragged.
-      walker: the walker that converts it.
-
-    Returns:
-      The region, and its inputs, none of which is ragged.
-    """
+    """The region of inputs in padded form and their sizes, and these: it cuts the rows."""
     if _tf.in_xla_context(walker.emit.graph):
         raise CannotVectorize("under jit_compile its inputs must have the same shape in all rows")
     region = region if region.uneven else may_differ(region)
@@ -70,8 +61,7 @@ def cut(region: Region, values: Sequence[Value], walker: Conversion) -> tuple[Re
         rows: list[tf.Tensor] = []
         for (at, sizes), tensor in zip(plan, region.inputs):
             row = given[at]
-            if row.dtype in (tf.resource, tf.variant):
-                _tf.copy_handle_data(tensor, row)
+            _tf.copy_handles([tensor], [row])
             if sizes:
                 row = row_of(row, [given[s[0]] if isinstance(s, list) else s for s in sizes])
                 row.set_shape(tensor.shape)
@@ -92,13 +82,9 @@ def differ(region: Region) -> list[int]:
 
 
 def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
-    """The outputs of a loop over rows, of which some have another shape in each row.
+    """The outputs of a ``RowLoop``, of which some have another shape in each row.
 
     Their elements lie one behind the other, beside their shapes.
-
-    Args:
-      loop: the ``RowLoop``.
-      tensors: its inputs.
     """
     if _tf.in_xla_context(tf.compat.v1.get_default_graph()):
         raise CannotVectorize("under jit_compile results must have the same shape in all rows")
@@ -106,14 +92,8 @@ def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
     outputs, differing = region.outputs, differ(region)
     if not loop.in_order and may_run_by_kernel(region, tf.compat.v1.get_default_graph()):
         return _by_kernel(loop, tensors)
-    n = loop.n_rows(tensors)
-    trips = n
     rows = [flat_spec(t).shape[1:] if k in differing else t.shape for k, t in enumerate(outputs)]
-    is_known = all(shape.is_fully_defined() for shape in rows)
-    if not (loop.in_order or is_known) and (not isinstance(n, int) or n == 0):
-        # Without rows nobody knows the shape of one: a row of zeros tells.
-        trips = tf.maximum(n, 1)
-        tensors = [padded(t, n) if s else t for t, s in zip(tensors, loop.stacked)]
+    is_known = loop.in_order or all(shape.is_fully_defined() for shape in rows)
     specs = [flat_spec(t) if k in differing else t for k, t in enumerate(outputs)]
     specs += [tf.TensorSpec([outputs[k].shape.rank], tf.int32) for k in differing]
 
@@ -123,8 +103,7 @@ def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
             made[k] = flat(made[k], outputs[k])
         return [*made, *shapes]
 
-    arrays = [array_of_rows(s, trips) for s in specs]
-    arrays = loop.fill(arrays, trips, tensors, flattened)
+    arrays, trips, n = loop.fill(specs, tensors, flattened, is_known=is_known)
     shapes = dict(zip(differing, arrays[len(outputs) :]))
     values: list[Value] = []
     for k, (array, output) in enumerate(zip(arrays, outputs)):
@@ -166,11 +145,7 @@ def by_kernel(
 ) -> bool:
     """Whether a loop over rows is what one expects of an op, and runs in parallel: no warning.
 
-    Args:
-      op: the op that it was made for.
-      values: its results.
-      graph: the graph that it runs in.
-      region: the region that the loop runs, None for the op alone.
+    The loop runs the region, None for the op alone.
     """
     if not on_rows(op.type).is_row_kernel:
         return False
@@ -183,10 +158,6 @@ def may_run_by_kernel(region: Region, graph: tf.Graph) -> bool:
     """Whether a loop whose results may differ in shape may run by a kernel for all rows.
 
     That has no gradient, and runs on CPUs, as all that reads strings does.
-
-    Args:
-      region: the region that the loop runs.
-      graph: the graph that it runs in.
     """
     given = [t.dtype for t in region.inputs if t.op.type != "Const"]
     if tf.string not in given or region.is_stateful:
@@ -231,13 +202,7 @@ def _by_kernel(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
 
 
 def of_arrays(array: tf.TensorArray, shapes: tf.Tensor, output: tf.Tensor) -> Ragged:
-    """Rows of different shapes, which were written to an array one after the other.
-
-    Args:
-      array: the rows in the form of ``flat``.
-      shapes: int32 [n, rank]: the shape of each row.
-      output: their tensor in the body.
-    """
+    """Rows of different shapes (int32 [n, rank]), written to an array in the form of ``flat``."""
     count = _n_leading(output)
     sizes: list[Size] = [
         RowSizes.of(shapes[:, axis]) if size is None else int(size)

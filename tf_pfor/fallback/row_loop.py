@@ -20,7 +20,7 @@ from tf_pfor._tf import _graphs
 from tf_pfor._tf._custom_gradients import attached, has_gradient
 from tf_pfor._tf._functions import is_of_gradients, never_converted
 from tf_pfor.core.conversion import Conversion, Inputs
-from tf_pfor.core.emit import PLAIN, Dim
+from tf_pfor.core.emit import PLAIN
 from tf_pfor.core.errors import CannotVectorize, NotVectorizableError
 from tf_pfor.core.late_gradients import convert_later
 from tf_pfor.core.loop import Loop
@@ -96,11 +96,7 @@ def loop_op(
 ) -> list[Value]:
     """Runs one op in a sequential loop over its stacked inputs; a stateful one in order.
 
-    Args:
-      op: the op.
-      inputs: its inputs.
-      walker: the walker that converts it.
-      in_order: to run it once for each iteration, in order, also if it is not stateful.
+    Another one runs ``in_order`` if that is asked for, once for each iteration.
     """
     values: list[Value] = []
     for value in inputs.values():
@@ -200,13 +196,7 @@ def _check_rows(values: Sequence[Value]) -> None:
 
 
 def loop_again(call: tf.Operation, values: Sequence[Value], walker: Conversion) -> list[Value]:
-    """A loop over rows inside another loop: one loop over the rows of both.
-
-    Args:
-      call: the op of a loop over m rows, in the body.
-      values: its inputs, stacked or not in the loop of n rows around it.
-      walker: the walker of that.
-    """
+    """A loop over m rows inside another loop, of n rows: one loop over the rows of both."""
     _check_rows(values)
     if differ_in_shape(values):
         raise CannotVectorize("the loop of an inner map reads rows of different shapes")
@@ -220,7 +210,7 @@ def loop_again(call: tf.Operation, values: Sequence[Value], walker: Conversion) 
         n = walker.loop.length
         m = next(_size(v) for v, s in zip(values, inner) if s)
         both = n * m
-        tensors = [_of_both(v, s, n, m, both) for v, s in zip(values, inner)]
+        tensors = [_of_both(v, s, m, both) for v, s in zip(values, inner)]
         around = walker.enter(Loop(both, walker.emit), walker.emit)
         stacked = tuple(s or v.is_stacked for v, s in zip(values, inner))
         made = RowLoop(region, stacked, around).differentiable(*tensors)
@@ -237,7 +227,7 @@ def _size(value: Value) -> Any:
     return tf.shape(value.tensor)[axis] if known is None else known
 
 
-def _of_both(value: Value, is_row: bool, n: Dim, m: object, both: Any) -> tf.Tensor:
+def _of_both(value: Value, is_row: bool, m: object, both: Any) -> tf.Tensor:
     """[n, m, ...], [n, ...] or [m, ...] -> [n * m, ...]; what no loop varies stays as it is."""
     tensor = value.tensor
     if not value.is_stacked and not is_row:
@@ -340,9 +330,7 @@ class RowLoop:
 
         def run(*row: tf.Tensor) -> list[tf.Tensor]:
             inputs = list(row)
-            for outside, inside in zip(given, row):
-                if inside.dtype in (tf.resource, tf.variant):
-                    _tf.copy_handle_data(outside, inside)
+            _tf.copy_handles(given, row)
             for i in lists:
                 shape = tf.shape(row[i])[1:]
                 inputs[i] = tf.raw_ops.TensorListFromTensor(tensor=row[i], element_shape=shape)
@@ -404,9 +392,7 @@ class RowLoop:
         """``function`` as a function of the current graph."""
 
         def run(*args: tf.Tensor) -> list[tf.Tensor]:
-            for outside, inside in zip(like, args):
-                if inside.dtype in (tf.resource, tf.variant):
-                    _tf.copy_handle_data(outside, inside)
+            _tf.copy_handles(like, args)
             return function(*args)
 
         concrete = tf.function(run, autograph=False).get_concrete_function(*specs)
@@ -439,16 +425,9 @@ class RowLoop:
     def _while_loop(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
         """All rows by tf.while_loop, one after the other where the order counts."""
         outputs = self.region.outputs
-        n = trips = self.n_rows(tensors)
-        maybe_empty = not isinstance(n, int) or n == 0
         known = self.in_order or all(is_static(dims(t)) for t in outputs)
         handles = any(t.dtype == tf.variant and s for t, s in zip(tensors, self.stacked))
-        if maybe_empty and not known and not handles:
-            # Without rows nobody knows the shape of one: a row of zeros tells.
-            trips = tf.maximum(n, 1)
-            tensors = tuple(padded(t, n) if s else t for t, s in zip(tensors, self.stacked))
-        arrays = [array_of_rows(t, trips) for t in outputs]
-        arrays = self.fill(arrays, trips, tensors, lambda made: made)
+        arrays, trips, n = self.fill(outputs, tensors, is_known=known or handles)
         stacked = [stacked_rows(a, t, trips) for a, t in zip(arrays, outputs)]
         return stacked if trips is n else [t[:n] for t in stacked]
 
@@ -461,19 +440,29 @@ class RowLoop:
 
     def fill(
         self,
-        arrays: Any,
-        trips: object,
+        like: Sequence[Any],
         tensors: Sequence[tf.Tensor],
-        results: Callable[[list[tf.Tensor]], list[tf.Tensor]],
-    ) -> Any:
+        results: Callable[[list[tf.Tensor]], list[tf.Tensor]] = list,
+        *,
+        is_known: bool,
+    ) -> tuple[Sequence[tf.TensorArray], Any, Any]:
         """Writes what is made of each row into arrays.
 
         Args:
-          arrays: TensorArrays.
-          trips: the number of rows.
+          like: tensors, or specs, like what is written.
           tensors: the inputs.
           results: gives the tensors to write, from the results of a row.
+          is_known: whether an array knows the shape of a row also if there is none.
+
+        Returns:
+          TensorArrays, how many rows they have, and n.
         """
+        n = trips = self.n_rows(tensors)
+        if not is_known and (not isinstance(n, int) or n == 0):
+            # Without rows nobody knows the shape of one: a row of zeros tells.
+            trips = tf.maximum(n, 1)
+            tensors = [padded(t, n) if s else t for t, s in zip(tensors, self.stacked)]
+        arrays = [array_of_rows(t, trips) for t in like]
         # TensorFlow's loops have no kernels that hand quantized numbers on.
         moved = [tf.bitcast(t, PLAIN[t.dtype]) if t.dtype in PLAIN else t for t in tensors]
         dtypes = [t.dtype for t in tensors]
@@ -503,7 +492,7 @@ class RowLoop:
             if not is_of_gradients(error):
                 raise
             raise NotVectorizableError(_NO_GRADIENT.format(" ".join(str(error).split()))) from error
-        return arrays
+        return arrays, trips, n
 
     def _gradient(
         self, tensors: Sequence[tf.Tensor], wrt: Sequence[int], upstream: Sequence[tf.Tensor]
@@ -561,9 +550,7 @@ class RowLoop:
         connected: list[bool] = []
 
         def run(*args: tf.Tensor) -> list[tf.Tensor]:
-            for outside, inside in zip(tensors, args):
-                if inside.dtype in (tf.resource, tf.variant):
-                    _tf.copy_handle_data(outside, inside)
+            _tf.copy_handles(tensors, args)
             inputs, upstream = args[: len(tensors)], args[len(tensors) :]
             outputs = self.region.copy(*inputs)
             chosen = [k for k, t in enumerate(outputs) if has_gradient(t)]

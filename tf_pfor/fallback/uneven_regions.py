@@ -8,7 +8,7 @@ far of a ``boolean_mask``: it leaves the loop as one number a row.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,13 +42,7 @@ class Leaves(CannotVectorize):
 
 
 def leaving(graph: tf.Graph, walker: Conversion, why: str) -> CannotVectorize:
-    """The error that a function cannot be inlined: its call is to loop over the rows.
-
-    Args:
-      graph: the function.
-      walker: the walker that converts it.
-      why: the reason.
-    """
+    """The error that a function cannot be inlined: its call is to loop over the rows."""
     effects = [op for op in graph.get_operations() if walker.is_done(op) and has_effects(op)]
     if not effects:
         return Leaves(why)
@@ -61,10 +55,6 @@ def leaving(graph: tf.Graph, walker: Conversion, why: str) -> CannotVectorize:
 
 def together(first: tf.Operation, walker: Conversion) -> tuple[list[tf.Operation], set[Any]]:
     """The ops that share a loop with ``first``, an op that no rule takes, in running order.
-
-    Args:
-      first: the op.
-      walker: the walker that converts it.
 
     Returns:
       The ops; none if they were converted on the way. And the keys of their outputs whose shapes
@@ -93,7 +83,7 @@ def together(first: tf.Operation, walker: Conversion) -> tuple[list[tf.Operation
             return [first], set()
         raise
     members |= copies(members, walker)
-    needs = {o for m in members for o in (*(t.op for t in m.inputs), *m.control_inputs)}
+    needs = {o for m in members for o in regions.needs(m)}
     outside = _tf.by_creation(needs - members)
     with being_converted(members, walker):
         walker.visit([op for op in outside if not walker.is_done(op)])
@@ -111,11 +101,8 @@ def spread(
 ) -> tuple[set[tf.Operation], set[Any], set[Any]]:
     """The ops that the unequal shapes of an op's outputs spread to; its inputs are converted.
 
-    Args:
-      first: the op.
-      walker: the walker that converts it.
-      in_loop: whether it is for a loop over rows, in which a list is the list of one row. If not,
-        the spread ends where lists are made of such tensors.
+    In a loop over rows a list is the list of one row. If it is not for one (``in_loop``), the
+    spread ends where lists are made of such tensors.
 
     Returns:
       The op, the ops that make or read such tensors, and the ops on paths between; none if its
@@ -278,18 +265,15 @@ def _closed(
     varies: set[Any],
 ) -> set[tf.Operation]:
     """The members, the ops that make or read their uneven tensors, and the ops on paths between."""
-    found = set(members)
-    todo = list(members)
-    while todo:
-        op = todo.pop()
+
+    def near(op: tf.Operation) -> Iterator[tf.Operation]:
         lists = _lists([op], varies)
-        near = [t.op for t in op.inputs if key(t) in uneven or key(t) in lists]
-        near += [c for t in op.outputs if key(t) in uneven for c in t.consumers()]
-        near += gradients(op, walker)
-        for other in near:
-            if other in wanted and other not in found and not walker.is_done(other):
-                found.add(other)
-                todo.append(other)
+        others = [t.op for t in op.inputs if key(t) in uneven or key(t) in lists]
+        others += [c for t in op.outputs if key(t) in uneven for c in t.consumers()]
+        others += gradients(op, walker)
+        return (o for o in others if o in wanted and not walker.is_done(o))
+
+    found = members | regions.closure(members, near)
     return found | (_behind(found, wanted) & _before(found, walker))
 
 
@@ -346,27 +330,13 @@ def copies(members: set[tf.Operation], walker: Conversion) -> set[tf.Operation]:
 
 
 def _behind(members: set[tf.Operation], wanted: set[tf.Operation]) -> set[tf.Operation]:
-    found: set[tf.Operation] = set()
-    todo = list(members)
-    while todo:
-        op = todo.pop()
-        for other in regions.after(op):
-            if other in wanted and other not in found:
-                found.add(other)
-                todo.append(other)
-    return found
+    return regions.closure(members, lambda op: wanted.intersection(regions.after(op)))
 
 
 def _before(members: set[tf.Operation], walker: Conversion) -> set[tf.Operation]:
-    found: set[tf.Operation] = set()
-    todo = list(members)
-    while todo:
-        op = todo.pop()
-        for other in (*(t.op for t in op.inputs), *op.control_inputs):
-            if other not in found and not walker.is_done(other):
-                found.add(other)
-                todo.append(other)
-    return found
+    return regions.closure(
+        members, lambda op: (o for o in regions.needs(op) if not walker.is_done(o))
+    )
 
 
 # ---------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
@@ -22,10 +22,7 @@ from tf_pfor.walker.kept import constant
 def by_loop(call: Call, reason: str, otherwise: Callable[..., Any] | None = None) -> Results:
     """The results of an op that no rule takes, for that reason.
 
-    Args:
-      call: the op.
-      reason: the reason why no rule takes it.
-      otherwise: for a ``PastEdge``: makes a result of one shape, checked at run time.
+    For a ``PastEdge``, ``otherwise`` makes a result of one shape, checked at run time.
     """
     op, walker = call.op, call.walker
     results, reason = ragged_ops.from_source(call, reason, otherwise)
@@ -51,18 +48,10 @@ def by_loop(call: Call, reason: str, otherwise: Callable[..., Any] | None = None
     return checked(call, None, looped)
 
 
-class Holder(Conversion, Protocol):
-    """A conversion that is told what single tensors have become."""
-
-    def hold(self, tensor: tf.Tensor, value: Value) -> None:
-        """Keeps what a tensor has become."""
-        ...
-
-
 def together(
     first: tf.Operation,
     ops: Sequence[tf.Operation],
-    walker: Holder,
+    walker: Conversion,
     reason: str,
     uneven: Collection[Any],
     cause: tf.Operation | None,
@@ -100,7 +89,7 @@ def _known(tensor: tf.Tensor, walker: Conversion) -> Value:
     return value
 
 
-def in_order(op: tf.Operation, walker: Holder) -> tuple[Results, list[tf.Operation]] | None:
+def in_order(op: tf.Operation, walker: Conversion) -> tuple[Results, list[tf.Operation]] | None:
     """Runs an op in the order of the loop, with all that must run so beside it.
 
     Returns:

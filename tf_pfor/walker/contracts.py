@@ -91,9 +91,9 @@ def _made(value: Value) -> tf.Tensor | None:
     return value.cell.get() if value.cell.is_made else None
 
 
-def _has_dtype(value: Value, dtype: tf.DType) -> bool:
+def _has_dtype(value: Value) -> bool:
     made = _made(value)
-    return made is None or made.dtype.base_dtype == dtype.base_dtype
+    return made is None or made.dtype.base_dtype == value.dtype.base_dtype
 
 
 def _is_handle(value: Value) -> bool:
@@ -221,10 +221,7 @@ def _has_as_many(value: Reshaped, place: Place) -> bool:
 # The table
 # ---------------------------------------------------------------------------
 
-_HAS_ITS_DTYPE = Clause(
-    "its tensor has its dtype",
-    lambda v, p: _has_dtype(v, v.dtype),
-)
+_HAS_ITS_DTYPE = Clause("its tensor has its dtype", lambda v, p: _has_dtype(v))
 
 CONTRACTS: dict[type[Value], tuple[Clause, ...]] = {
     Value: (
@@ -240,10 +237,7 @@ CONTRACTS: dict[type[Value], tuple[Clause, ...]] = {
     ),
     Unstacked: (
         _HAS_ITS_DTYPE,
-        Clause(
-            "its tensor has the inner shape",
-            lambda v, p: _has_shape(_made(v), v.inner_shape),
-        ),
+        Clause("its tensor has the inner shape", lambda v, p: _has_shape(_made(v), v.inner_shape)),
         Clause(
             "what is known of it has the inner shape and the dtype",
             lambda v, p: (
@@ -338,21 +332,13 @@ CONTRACTS: dict[type[Value], tuple[Clause, ...]] = {
         ),
     ),
     RowMajorList: (
-        Clause(
-            "it is the handle of one list",
-            lambda v, p: _is_handle(v),
-        ),
+        Clause("it is the handle of one list", lambda v, p: _is_handle(v)),
         Clause(
             "each row has the same number of items of one static shape",
             lambda v, p: _is_count(v.items.count) and is_static(v.items.shape),
         ),
     ),
-    CsrRows: (
-        Clause(
-            "it is the handle of one batch",
-            lambda v, p: _is_handle(v),
-        ),
-    ),
+    CsrRows: (Clause("it is the handle of one batch", lambda v, p: _is_handle(v)),),
     RepeatedList: (
         Clause(
             "the item is loop-invariant, and the count is an int32 scalar",

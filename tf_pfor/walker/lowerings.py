@@ -30,14 +30,7 @@ Lowering = Callable[[Call], Results | None]
 def lowered(
     op: tf.Operation, schema: _tf.Schema, values: Sequence[Value], walker: Conversion
 ) -> tuple[Results, list[tf.Operation]]:
-    """The results of an op, and the ops that others may have to wait for.
-
-    Args:
-      op: the op.
-      schema: the schema of its op type.
-      values: its inputs.
-      walker: the walker that converts it.
-    """
+    """The results of an op, and the ops that others may have to wait for."""
     emit, call = walker.emit, Call(op, matching.group(op, schema, values), walker)
     mark = len(emit.operations)
     results = _first(_OF_ANY_LAYOUT, call)

@@ -77,10 +77,7 @@ def from_source(
 ) -> tuple[Results | None, str]:
     """The results, without a loop, of an op whose results differ in shape; else why it loops.
 
-    Args:
-      call: the op, which no rule takes.
-      reason: the reason why no rule takes it.
-      otherwise: for a ``PastEdge``: makes a result of one shape, checked at run time.
+    For a ``PastEdge``, ``otherwise`` makes a result of one shape, checked at run time.
     """
     op, walker = call.op, call.walker
     missing: list[tf.Operation] = []
@@ -95,8 +92,9 @@ def from_source(
         largest = max((math.prod(r) for r in rows if r is not None and is_static(r)), default=0)
         if otherwise is not None and (not members or _leaves(members, uneven, walker)):
             return None  # a window of one length, dense
-        is_large = any(_is_large(o, largest) for o in members)
-        if is_large or _is_cut(op, others):
+        # From so many elements on kernels, row by row, beat the rule for dense rows.
+        limits = (on_rows(o.type).large for o in members)
+        if any(limit is not None and largest >= limit for limit in limits) or _is_cut(op, others):
             return None
         without = [o for o in others if not _takes_rows(o)]
         if without and not uneven_regions.have_effects(op, members, walker):
@@ -141,12 +139,6 @@ def _is_cut(op: tf.Operation, others: Iterable[tf.Operation]) -> bool:
         and max(axes, default=0) > 1
         and any(on_rows(o.type).of_one_axis for o in others)
     )
-
-
-def _is_large(op: tf.Operation, elements: int) -> bool:
-    """Whether the kernel, row by row, beats the rule for dense rows of so many elements."""
-    large = on_rows(op.type).large
-    return large is not None and elements >= large
 
 
 def _takes_rows(op: tf.Operation) -> bool:

@@ -30,13 +30,7 @@ _OF_SHAPES = frozenset(["Identity", "Pack", "Rank", "Shape", "ShapeN", "Size"])
 
 
 def of_loop(call: Call, graph: tf.Graph, args: Sequence[Value]) -> list[tuple[Cut, Value]]:
-    """The cuts of a loop, with their values before it.
-
-    Args:
-      call: the loop.
-      graph: the graph of its body.
-      args: its inputs.
-    """
+    """The cuts of a loop, with their values before it."""
     known = dict(inherited(call, graph))
     fixed = pass_through(graph)
     new = [c for c in _cuts(graph, fixed) if c not in known]
@@ -130,11 +124,7 @@ def _values(
 ) -> list[tuple[Cut, Value]]:
     """The cuts whose length differs between rows, with their values; others stay in the loop.
 
-    Args:
-      walker: a conversion of the function, of which nothing is recorded.
-      graph: the graph of the function.
-      given: the values of some of its inputs.
-      cuts: cuts in it, of these inputs.
+    ``given`` has the values of inputs of the function, of which the cuts are.
     """
     for i, value in given.items():
         walker.bind(graph.inputs[i], value)

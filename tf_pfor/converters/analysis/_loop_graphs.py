@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._safety import writes_op
-from tf_pfor.converters.analysis._variant_types import BRANCHES
 from tf_pfor.core import ranges
 from tf_pfor.core.values import all_known
 
@@ -42,10 +41,7 @@ def is_read(tensor: tf.Tensor, is_result: Callable[[tf.Tensor], bool] | None = N
 
     TensorFlow's gradient of a loop puts one behind each result. Where there are custom gradients
     every Identity counts, since these may ask later for what the forward pass leaves alone.
-
-    Args:
-      tensor: a tensor of a function of the body.
-      is_result: whether a tensor of the graph is wanted by others; None for all its outputs.
+    ``is_result`` tells whether others want a tensor; None is for all outputs of its graph.
     """
     graph = tensor.graph
     if is_result(tensor) if is_result else any(t is tensor for t in graph.outputs):
@@ -76,9 +72,7 @@ def pass_through(graph: tf.Graph) -> set[int]:
 def keep_lengths(graph: tf.Graph, start: Sequence[tf.Tensor]) -> set[int]:
     """The lists that are as long after a trip as before, also where they change places.
 
-    Args:
-      graph: the graph of the body.
-      start: the variables before the first trip.
+    ``start`` has the variables before the first trip.
     """
     places = {id(t): i for i, t in enumerate(graph.inputs) if t.dtype == tf.variant}
     came = {i: places.get(id(list_before(graph.outputs[i]))) for i in places.values()}
@@ -165,7 +159,7 @@ def list_before(
 def _list_before_functions(op: tf.Operation, k: int, may_grow: bool) -> tf.Tensor | None:
     """The list from which a call, all branches or each trip make output ``k``, as long."""
     is_loop = op.type in _tf.LOOPS
-    if not is_loop and op.type not in (*BRANCHES, *_tf.CALLS):
+    if not is_loop and op.type not in (*_tf.BRANCHES, *_tf.CALLS):
         return None
     if is_loop:
         functions = [_tf.function_graph(op.graph, op.get_attr("body").name)]
@@ -175,7 +169,7 @@ def _list_before_functions(op: tf.Operation, k: int, may_grow: bool) -> tf.Tenso
     i = sources.pop() if len(sources) == 1 else None
     if i is None or (is_loop and i != k):
         return None
-    return op.inputs[i + int(op.type in BRANCHES)]
+    return op.inputs[i + int(op.type in _tf.BRANCHES)]
 
 
 def input_before(graph: tf.Graph, k: int, *, may_grow: bool = False) -> int | None:
@@ -292,9 +286,7 @@ _SAME_FOR_ALL = frozenset(
 def surely_stacked(graph: tf.Graph, given: Sequence[bool]) -> list[bool]:
     """The outputs of a function of which each row has its own; other outputs may have that too.
 
-    Args:
-      graph: the function graph.
-      given: whether each row has its own of an input.
+    ``given`` says whether each row has its own of an input.
     """
     found = {(t.op, t.value_index) for t, is_own in zip(graph.inputs, given) if is_own}
     for op in graph.get_operations():
@@ -302,8 +294,8 @@ def surely_stacked(graph: tf.Graph, given: Sequence[bool]) -> list[bool]:
         schema = _tf.schema(op.type)
         if not any(own) or schema is None or op.type in _SAME_FOR_ALL:
             continue
-        if op.type in (*_tf.CALLS, *BRANCHES):
-            called, is_chosen = _tf.functions_of(op), op.type in BRANCHES
+        if op.type in (*_tf.CALLS, *_tf.BRANCHES):
+            called, is_chosen = _tf.functions_of(op), op.type in _tf.BRANCHES
             ends = [surely_stacked(g, own[int(is_chosen) :]) for g in called]
             differ = [is_chosen and own[0] and _depends_on_branch(called, t) for t in op.outputs]
             own = [any(each) for each in zip(differ, *ends)]
@@ -332,11 +324,8 @@ def most_trips(
 ) -> int | None:
     """The most trips that a loop makes, as far as its predicate tells: ``t < min(k, 100)``.
 
-    Args:
-      cond: the graph of the predicate.
-      body: the graph of the body.
-      inputs: the inputs of the loop; an input that no trip changes may have a bound.
-      start: the known values of the loop's variables before the first trip.
+    ``start`` has the known values of its variables before the first trip. An input that no trip
+    changes may have a bound.
     """
     passed = pass_through(body)
     fixed = {i: start[i] for i in passed if i in start}

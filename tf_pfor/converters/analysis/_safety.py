@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.core import regions
 from tf_pfor.core.accesses import QUERIES, READS
 from tf_pfor.core.facts import (
     AT_INFINITY,
@@ -97,16 +98,17 @@ def is_smooth(graph: tf.Graph) -> bool:
     of bounded functions.
     """
     finite: set[Any] = set()
-    for op in _in_order(graph):
+    needed = regions.reached([*(t.op for t in graph.outputs), *_tf.must_run(graph)])
+    for op in regions.in_order(needed):
         facts = facts_of(op.type)
-        is_finite = all(_key(t) in finite for t in op.inputs)
+        is_finite = all(regions.key(t) in finite for t in op.inputs)
         if may_fail(op) or _tf.has_own_gradient(op):
             return False
         if _has_slope(op) and facts.slope > (AT_LARGE if is_finite else AT_NAN):
             return False
         stays_finite = is_finite and facts.value <= AT_INFINITY and not _makes_infinite(op)
         if stays_finite or facts.value <= AT_NAN or not _has_slope(op):
-            finite.update(_key(t) for t in op.outputs)
+            finite.update(regions.key(t) for t in op.outputs)
     return True
 
 
@@ -159,28 +161,3 @@ def writes_op(op: tf.Operation) -> bool:
 def writes_state(graph: tf.Graph) -> bool:
     """Whether the function changes state, so that no row may run it that does not take it."""
     return any(writes_op(op) for op in graph.get_operations())
-
-
-def _key(tensor: tf.Tensor) -> Any:
-    return (tensor.op, tensor.value_index)
-
-
-def _in_order(graph: tf.Graph) -> list[tf.Operation]:
-    """The ops that the outputs need, operands first."""
-    done: dict[Any, bool] = {}
-    order: list[tf.Operation] = []
-    stack = [t.op for t in graph.outputs] + _tf.must_run(graph)
-    while stack:
-        op = stack[-1]
-        if done.get(op):
-            stack.pop()
-            continue
-        needs = [t.op for t in op.inputs] + list(op.control_inputs)
-        todo = [o for o in needs if o not in done]
-        if op in done or not todo:
-            stack.pop()
-            done[op] = True
-            order.append(op)
-            continue
-        stack += todo
-    return order

@@ -6,6 +6,7 @@ follows from the ops that make and use the variant.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -43,7 +44,64 @@ ITEM = (None, -1)
 _SAME = frozenset(["AddN", "Identity", "TensorListConcatLists", "TensorListResize", "ZerosLike"])
 _PUT = {"TensorListPushBack": 1, "TensorListSetItem": 2}  # which input is put into the list
 _TAKEN = {"TensorListGetItem": 0, "TensorListPopBack": 1}  # which output is taken out of it
-BRANCHES = _tf.BRANCHES
+
+
+_T = TypeVar("_T")
+
+
+class _Search:
+    """Results found so far, and the conditionals whose results are being looked at.
+
+    A search that comes back to such a conditional does not look at it again. A result is kept if
+    the search came back only to conditionals that it has opened itself. The result must also be
+    about a tensor of the body: a graph that is being made may tell more later.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[Any, Any] = {}
+        self._open: list[tf.Operation] = []
+        self._came_back_to: float = math.inf  # the first of those
+
+    def once(self, call: Call, key: tuple[Any, ...], find: Callable[[], _T]) -> _T:
+        """The result of ``find``, now or before, about an output of the op ``key[1]``."""
+        if key in self._found:
+            return self._found[key]
+        before, self._came_back_to = self._came_back_to, math.inf
+        found = find()
+        if self._came_back_to >= len(self._open):
+            if key[1].graph in callers_of(call):
+                self._found[key] = found
+            self._came_back_to = math.inf
+        self._came_back_to = min(before, self._came_back_to)
+        return found
+
+    def inside(self, op: tf.Operation, find: Callable[[], _T]) -> _T | None:
+        """The result of ``find``, which looks into a conditional; None within itself."""
+        if op in self._open:
+            self._came_back_to = min(self._came_back_to, self._open.index(op))
+            return None
+        self._open.append(op)
+        try:
+            return find()
+        finally:
+            self._open.pop()
+
+
+def _search(call: Call) -> _Search:
+    return call.memo.setdefault("kinds of variants", _Search())
+
+
+def _found_once(
+    find: Callable[[Call, tf.Tensor], _T],
+) -> Callable[[Call, tf.Tensor], _T]:
+    """A function of a variant of the body, each result of which is found once."""
+
+    @functools.wraps(find)
+    def found(call: Call, tensor: tf.Tensor) -> _T:
+        key = (find, tensor.op, tensor.value_index, calls_around(call, tensor.graph))
+        return _search(call).once(call, key, lambda: find(call, tensor))
+
+    return found
 
 
 def kind_of(
@@ -51,12 +109,8 @@ def kind_of(
 ) -> Kind | None:
     """The kind of a variant, or of a variant in it; None if nobody was seen to use it.
 
-    Args:
-      call: any op of the body.
-      tensor: a variant of the body.
-      path: the path from it to the variant that is asked for.
-      within: the call of the function around the variant; by default the call that is being
-        converted.
+    ``path`` leads to the variant that is asked for. The function around it is called ``within``, by
+    default by the call that is being converted.
     """
     inside = calls_around(call, tensor.graph) if within is None else within
     key = ("kind", tensor.op, tensor.value_index, path, inside)
@@ -68,7 +122,7 @@ def _find_kind(call: Call, tensor: tf.Tensor, path: Path, within: Calls) -> Kind
     for is_sure in (True, False):
         for op, same, inside in _uses(call, tensor, path, within, is_sure=is_sure):
             found = _used_as(op, same)
-            if op.type in BRANCHES and same.op is op:
+            if op.type in _tf.BRANCHES and same.op is op:
                 found = _by_branch(call, op, same.value_index, inside)
             if found is not None and not (is_optional and isinstance(found, tf.DType)):
                 return found
@@ -76,18 +130,9 @@ def _find_kind(call: Call, tensor: tf.Tensor, path: Path, within: Calls) -> Kind
     return None
 
 
+@_found_once
 def item_shape(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
-    """The static shape of what is put into a list of the body.
-
-    Args:
-      call: any op of the body.
-      tensor: the list.
-    """
-    key = ("item", tensor.op, tensor.value_index, calls_around(call, tensor.graph))
-    return _search(call).once(call, key, lambda: _find_item_shape(call, tensor))
-
-
-def _find_item_shape(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
+    """The static shape of what is put into a list of the body."""
     found: tf.TensorShape | None = None
     for op, same in uses(call, tensor, is_list=True):
         if op.type in _PUT and same.op is op:
@@ -100,20 +145,12 @@ def _find_item_shape(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
     return as_tensor_shape(None) if found is None else found
 
 
+@_found_once
 def declared_item(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
     """The static shape of an item that a list of the body was made with; unknown if any may be.
 
     Those who make such lists agree: what TensorFlow makes for gradients is like what it is of.
-
-    Args:
-      call: any op of the body.
-      tensor: the list.
     """
-    key = ("declared", tensor.op, tensor.value_index, calls_around(call, tensor.graph))
-    return _search(call).once(call, key, lambda: _find_declared_item(call, tensor))
-
-
-def _find_declared_item(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
     for is_sure in (True, False):
         same = {id(t): t for _, t in uses(call, tensor, is_sure=is_sure, is_list=True)}
         known = [element[1] for t in same.values() if (element := _tf.list_element(t)) is not None]
@@ -127,10 +164,6 @@ def kept_constant(call: Call, tensor: tf.Tensor) -> np.ndarray | None:
     """The constant that all items of a list, or all optionals, are from which ``tensor`` is read.
 
     TensorFlow's gradients of loops and branches keep axes so, for the gradient of an op.
-
-    Args:
-      call: any op of the body.
-      tensor: an input of an op of the body; None of one that is not read so.
     """
     while tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]
@@ -188,51 +221,6 @@ def item_at(call: Call) -> tf.TensorShape:
     return declared_item(call, tensor)
 
 
-_T = TypeVar("_T")
-
-
-class _Search:
-    """Results found so far, and the conditionals whose results are being looked at.
-
-    A search that comes back to such a conditional does not look at it again. A result is kept if
-    the search came back only to conditionals that it has opened itself. The result must also be
-    about a tensor of the body: a graph that is being made may tell more later.
-    """
-
-    def __init__(self) -> None:
-        self._found: dict[Any, Any] = {}
-        self._open: list[tf.Operation] = []
-        self._came_back_to: float = math.inf  # the first of those
-
-    def once(self, call: Call, key: tuple[Any, ...], find: Callable[[], _T]) -> _T:
-        """The result of ``find``, now or before, about an output of the op ``key[1]``."""
-        if key in self._found:
-            return self._found[key]
-        before, self._came_back_to = self._came_back_to, math.inf
-        found = find()
-        if self._came_back_to >= len(self._open):
-            if key[1].graph in callers_of(call):
-                self._found[key] = found
-            self._came_back_to = math.inf
-        self._came_back_to = min(before, self._came_back_to)
-        return found
-
-    def inside(self, op: tf.Operation, find: Callable[[], _T]) -> _T | None:
-        """The result of ``find``, which looks into a conditional; None within itself."""
-        if op in self._open:
-            self._came_back_to = min(self._came_back_to, self._open.index(op))
-            return None
-        self._open.append(op)
-        try:
-            return find()
-        finally:
-            self._open.pop()
-
-
-def _search(call: Call) -> _Search:
-    return call.memo.setdefault("kinds of variants", _Search())
-
-
 def _of_branches(call: Call, op: tf.Operation, k: int, within: Calls) -> list[Kind | None] | None:
     """The kind of output ``k`` of each branch; None where it is being looked at."""
     ends = [graph.outputs[k] for graph in functions_of_branches(op)]
@@ -241,9 +229,9 @@ def _of_branches(call: Call, op: tf.Operation, k: int, within: Calls) -> list[Ki
 
 
 def uses(
-    call: Call, tensor: tf.Tensor, path: Path = (), *, is_sure: bool = False, is_list: bool = False
+    call: Call, tensor: tf.Tensor, *, is_sure: bool = False, is_list: bool = False
 ) -> Iterator[tuple[tf.Operation, tf.Tensor]]:
-    """The ops that make or read the value at ``path`` in a variant, and their tensor of it.
+    """The ops that make or read a variant, and their tensor of it.
 
     With ``is_sure`` ops that may be about another value are left out. The value read from an
     optional may have been put there as any of its alternatives; a function may be called elsewhere.
@@ -251,7 +239,7 @@ def uses(
     branches are lists.
     """
     within = calls_around(call, tensor.graph)
-    for op, same, _ in _uses(call, tensor, path, within, is_sure=is_sure, is_list=is_list):
+    for op, same, _ in _uses(call, tensor, (), within, is_sure=is_sure, is_list=is_list):
         yield op, same
 
 
@@ -399,7 +387,7 @@ def _related(
 def branch_of(graph: tf.Graph, within: Calls) -> Branch | None:
     """The innermost branch that a function is or is called in."""
     for op in reversed(within):
-        if op.type in BRANCHES:
+        if op.type in _tf.BRANCHES:
             functions = functions_of_branches(op)
             is_known = functions.count(graph) == 1
             return Branch(functions.index(graph), len(functions)) if is_known else None
@@ -420,7 +408,7 @@ def _across(
     call: Call, op: tf.Operation, tensor: tf.Tensor, path: Path, within: Calls, is_list: bool
 ) -> Iterator[tuple[tf.Tensor, Path]]:
     """The tensors that ``tensor`` is inside of the functions of ``op``."""
-    is_cond, is_loop = op.type in BRANCHES, "While" in op.type
+    is_cond, is_loop = op.type in _tf.BRANCHES, "While" in op.type
     functions = functions_of_branches(op) if is_cond else _tf.functions_of(op)
     inputs, outputs = list(op.inputs)[int(is_cond) :], list(op.outputs)
     for b, graph in enumerate(functions):
@@ -454,7 +442,7 @@ def _outside(
 ) -> Iterator[tuple[tf.Tensor, Path]]:
     """The tensors that ``tensor`` is outside of its function, which ``op`` calls."""
     graph = tensor.graph
-    is_cond = op.type in BRANCHES
+    is_cond = op.type in _tf.BRANCHES
     inputs, outputs = list(op.inputs)[int(is_cond) :], list(op.outputs)
     if len(graph.inputs) == len(inputs):
         yield from ((inputs[i], path) for i, t in enumerate(graph.inputs) if t is tensor)

@@ -19,7 +19,6 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._loop_graphs import READS_OF_LISTS, is_read_once, source
-from tf_pfor.converters.control_flow._subgraphs import positions
 from tf_pfor.converters.math._products import SUMS, is_smaller, product_of
 from tf_pfor.core.call import Call
 from tf_pfor.core.shapes import product, transpose
@@ -124,7 +123,7 @@ class _Slice:
             at = emit.reshape(at, [trips])
             made = emit("UnsortedSegmentSum", dy, at, size)  # [size, n, ...]
             return transpose(call, made, [1, 0, *range(2, 2 + len(inner))])
-        first = emit("Mul", positions(call, call.loop), size)
+        first = emit("Mul", call.loop.places, size)
         at = emit("AddV2", emit.reshape(at, [trips, length]), first)
         many = emit.as_tensor(product(call, [length, self.size]))
         made = emit("UnsortedSegmentSum", dy, at, many)  # [n * size, ...]

@@ -117,11 +117,6 @@ def ends_of(call: Call, lists: Sequence[ListRows], made: Sequence[tf.Tensor]) ->
     """int32 [n]: where the lists of the rows end that trips pop, before the loop.
 
     They must agree, as those do that one loop has pushed.
-
-    Args:
-      call: the loop.
-      lists: the rows of the lists.
-      made: the lists in the body.
     """
     emit, found = call.emit, list[tf.Tensor]()
     for rows in lists:
@@ -165,11 +160,7 @@ def due_rows(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The rows that are due in a trip, bool [n], and the place where their lists end.
 
-    Args:
-      emit: the emitter of the trip.
-      goes_on: bool [n], the rows that are not done.
-      ends: int32 [n], the ends of their lists.
-      end: the end of the lists, if they are not cut.
+    These are the rows, of those that go on, whose ``ends`` (int32 [n]) are the largest, or ``end``.
     """
     if end is None:
         none = emit("Fill", emit.shape_of(ends), np.int32(-1))

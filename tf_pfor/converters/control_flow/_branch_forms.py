@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._loop_graphs import input_passed, is_read, place_of, source
-from tf_pfor.converters.analysis._variant_types import BRANCHES, same_constant
+from tf_pfor.converters.analysis._variant_types import same_constant
 from tf_pfor.converters.control_flow._subgraphs import Converted, Region, stitched
 from tf_pfor.converters.control_flow._trials import OWN, SOME_SIZES, Trial, shape_for
 from tf_pfor.core import regions as regions_
@@ -81,19 +81,14 @@ class Handed:
     def take(
         self,
         call: Call,
-        region: Region,
         mask: tf.Tensor,
         made: list[tf.Tensor],
         found: dict[Any, Any],
     ) -> None:
         """Reads the results that a branch has set, and takes their sizes away.
 
-        Args:
-          call: the conditional.
-          region: the branch.
-          mask: bool [n], its rows.
-          made: the tensors of all its results, and the sizes behind them.
-          found: gets the results by their numbers; has what other branches gave, and their sizes.
+        ``found`` has what other branches gave, and their sizes; it gets the results by their
+        numbers.
         """
         new = [s for v in self.kept.values() for s in _made_in(v)]
         for size, tensor in zip(new, made[len(made) - len(new) :]):
@@ -117,13 +112,7 @@ class Handed:
     def values(
         self, call: Call, made: Sequence[tf.Tensor], sizes: Iterator[tf.Tensor]
     ) -> dict[int, Value]:
-        """These results, where all rows take one branch.
-
-        Args:
-          call: the conditional.
-          made: the results of the branch.
-          sizes: the sizes of all of them, and what follows.
-        """
+        """These results, where all rows take one branch; ``sizes`` begins with theirs."""
         found: dict[int, Value] = {}
         for k, form in self.forms.items():
             own = [next(sizes) for _ in range(form.n_sizes)]
@@ -181,7 +170,7 @@ def _known(tensor: tf.Tensor, given: Callable[[int], np.ndarray | None]) -> np.n
     op, i = tensor.op, place_of(tensor.graph, tensor)
     if i is not None:
         return given(i)
-    if op.type not in BRANCHES:
+    if op.type not in _tf.BRANCHES:
         return _tf.static_value(tensor)
     ends = [graph.outputs[tensor.value_index] for graph in _tf.functions_of(op)]
     return same_constant([_known(t, lambda i: _known(op.inputs[i + 1], given)) for t in ends])
@@ -205,7 +194,7 @@ def handed_on(
         ]
     length = None if by_row else call.loop.static_length
     forms = _forms_of_branches(
-        call, regions, args, wanted, lambda r: r.trial(args, length), by_row=by_row
+        regions, args, wanted, lambda r: r.trial(args, length), by_row=by_row
     )
     for k in forms if in_xla else ():
         made = [dims(r.graph.outputs[k]) for r in regions if _is_made(r, k)]
@@ -251,7 +240,6 @@ def unread_lists(call: Call) -> frozenset[int]:
 
 
 def _forms_of_branches(
-    call: Call,
     regions: Sequence[Region],
     args: Sequence[Value],
     wanted: Sequence[int],
@@ -259,16 +247,7 @@ def _forms_of_branches(
     *,
     by_row: bool,
 ) -> dict[int, Form]:
-    """The results whose shape may differ between rows, and how they are handed on.
-
-    Args:
-      call: the conditional.
-      regions: its branches.
-      args: the inputs of the regions.
-      wanted: the results that are read, and are tensors.
-      trials: tries a branch.
-      by_row: whether rows choose the branch.
-    """
+    """The results whose shape may differ between rows, and how they are handed on."""
     known = [[dims(r.graph.outputs[k]) for r in regions] for k in wanted]
     wanted = [
         k
@@ -332,13 +311,7 @@ def put_in_order(
 ) -> None:
     """Sets the results whose shape differs between rows, where these chose the branch.
 
-    Args:
-      call: the conditional.
-      parts: the rows of each branch.
-      sizes: the sizes of all of them that each branch has handed on, and what follows.
-      sides: the results of each branch.
-      handed: the forms of these results.
-      results: the results of all rows.
+    The ``sizes`` of each branch are those that it has handed on, of all results, and what follows.
     """
     put, at = functools.partial(stitched, call.emit), 0
     for k, form in handed.forms.items():

@@ -146,15 +146,9 @@ def put_together(
     items: Items,
     is_uneven: bool,
 ) -> Value:
-    """The list of what branches made.
+    """The list of what branches made: ``pieces`` [k, T, ...] of each, of the lengths ``ends`` [k].
 
-    Args:
-      call: the conditional.
-      parts: the rows of each branch.
-      pieces: [k, T, ...] for each.
-      ends: int32 [k] for each, the lengths.
-      items: the items of the list.
-      is_uneven: whether rows are known to differ in length.
+    ``is_uneven`` says whether rows are known to differ in length.
     """
     emit, n = call.emit, call.loop.static_length
     shape = tf.TensorShape([n, items.count, *items.shape])
@@ -232,11 +226,7 @@ class Threads:
     ) -> list[Converted]:
         """The next branch; its outputs that are such lists hold the rows of the others as well.
 
-        Args:
-          region: the branch.
-          args: its arguments, as ``seen``.
-          loop: its rows.
-          take: gives the value of an argument in the branch.
+        ``take`` gives the value of an argument in the branch.
         """
         args = [take(a) for a in args]
         for i in self._seen:
@@ -251,13 +241,7 @@ class Threads:
         return made
 
     def left(self, call: Call, made: Sequence[tf.Tensor], lengths: Sequence[tf.Tensor]) -> None:
-        """Tells what a branch has left.
-
-        Args:
-          call: the conditional.
-          made: its outputs.
-          lengths: int32 [size], of the lists that are growing.
-        """
+        """Tells what a branch has left, and int32 [size], the lengths of the lists that grow."""
         for k, before in self.lists.items():
             self.lists[k] = StackedList.of(made[k], rows_of(before))
         for k, each in zip(self.growing, lengths, strict=True):

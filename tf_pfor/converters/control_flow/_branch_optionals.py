@@ -141,11 +141,7 @@ def one_source(regions: Sequence[Region], k: int, *, may_grow: bool = False) -> 
 def left_in(value: Value, made: tf.Tensor, args: Sequence[Value], *, by_row: bool) -> Parts | None:
     """The parts of an optional outside of the branch that returns it; None if it has no value.
 
-    Args:
-      value: the optional in the branch.
-      made: the same in the body.
-      args: the inputs of the branch.
-      by_row: whether rows choose the branch.
+    The body calls the optional ``made``. ``by_row`` says whether rows choose the branch.
     """
     if source(made).op.type == "OptionalNone":
         return None

@@ -34,21 +34,21 @@ class Outputs:
     Attributes:
       threads: the lists that all branches write into.
       lists: the lists that each branch makes.
+      ragged: the outputs whose shape differs between rows.
       uneven: the lists whose rows are known to differ in length; branches add to it.
       optionals: the outputs that are optionals.
       kept: the content that a branch would put into optionals that are not made
         (``_unpacked_optionals``).
-      ragged: the outputs whose shape differs between rows.
       parts: the parts of rows in the optionals that each branch returns, by output; branches add
         to it.
     """
 
     threads: Threads
     lists: Mapping[int, Items]
+    ragged: Handed
     optionals: Collection[int] = ()
     kept: Mapping[int, Sequence[Kept]] = dataclasses.field(default_factory=dict)
     uneven: set[int] = dataclasses.field(default_factory=set)
-    ragged: Handed = dataclasses.field(default_factory=lambda: Handed({}))
     parts: dict[int, list[Parts | None]] = dataclasses.field(default_factory=dict)
 
     @property

@@ -154,11 +154,7 @@ class Plan:
     ) -> list[Value]:
         """The inputs of the regions inside the loop.
 
-        Args:
-          loop: the iterations of this trip.
-          emit: the emitter of the graph inside.
-          state: the tensors of each carry.
-          active: bool [n], the rows whose lists may be written; None for all of ``loop``.
+        Lists may be written in the rows ``active`` (bool [n]); None is for all rows of ``loop``.
         """
         seen = [
             loop.take(self._blank.get(i, a), self._hold) if i in self.passed else a
@@ -258,10 +254,7 @@ class Plan:
     ) -> list[tf.Tensor]:
         """The tensors of a carry after a trip.
 
-        Args:
-          carry: the variable.
-          converted: the body's results for it.
-          spread: puts a tensor of the active rows in its place among all rows, zeros elsewhere.
+        ``spread`` puts a tensor of the active rows in its place among all rows, zeros elsewhere.
         """
         if carry.factors is not None:
             return carry.factors.collected(converted, spread)

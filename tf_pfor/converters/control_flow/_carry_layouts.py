@@ -30,12 +30,7 @@ from tf_pfor.core.values import Layout, Value, dims, is_static
 
 
 def planned(call: Call, args: Sequence[Value]) -> Plan:
-    """The plan of a loop: its inputs and carries in layouts that no trip changes.
-
-    Args:
-      call: the While op.
-      args: its inputs.
-    """
+    """The plan of a loop: its inputs and carries in layouts that no trip changes."""
     cond, body = (Region(call, call.attr(name).name) for name in ("cond", "body"))
     # A trial may find that one map over pairs is better than a map in a map.
     body.may_differ, body.may_hold = call.walker.inner_map is None, True
@@ -234,9 +229,7 @@ def _rows_begin_late(plan: Plan) -> bool:
 def _rows_differ(plan: Plan, empty: set[int]) -> bool:
     """Lets lists differ between rows, or hold one tensor; False if nothing is new.
 
-    Args:
-      plan: the plan.
-      empty: the positions of lists that are empty before the loop.
+    Lists at the positions ``empty`` are empty before the loop.
     """
     # Under XLA a push copies the tensor.
     is_copied = plan.is_variant or _tf.in_xla_context(plan.call.emit.graph)

@@ -135,15 +135,9 @@ def of_one_shape(
     lead: int = 1,
     is_alone: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """``new``, checked to be of the shape of ``old`` unless all rows make the trip.
+    """``new``, checked to be of the shape of ``old`` unless all rows make the trip (``is_alone``).
 
-    Args:
-      call: the loop.
-      emit: the emitter of the trip.
-      new: a variable after the trip.
-      old: the same before it.
-      lead: the number of axes in front of the shape of one row.
-      is_alone: bool scalar, whether all rows make the trip.
+    ``lead`` is the number of axes in front of the shape of one row.
     """
     with emit.graph.as_default():
         same = tf.reduce_all(tf.equal(tf.shape(new)[lead:], tf.shape(old)[lead:]))
@@ -167,13 +161,6 @@ def keep_shapes(
     """Gives the variables that no trip reshapes the static shape with which they begin.
 
     The bodies of TensorFlow 1 know no shapes, and invariants may be wider than need be.
-
-    Args:
-      carries: the variables; their ``inner`` is set, and ``may_grow``.
-      given: the inputs of the loop.
-      body: its body.
-      seen: its inputs, as they are set now.
-      length: the number of rows, None if it is not known before running.
     """
     before = {c.index: c.inner for c in carries}
     known = [c for c in carries if c.may_grow and is_static(given[c.index].inner_shape)]

@@ -143,7 +143,8 @@ class RaggedCarry:
 
     def value(self, tensors: Sequence[tf.Tensor], loop: Loop) -> Ragged:
         """The variable as the rows of ``loop`` see it."""
-        return self._of(tensors, [_selected(f, loop) for f in self.fixed])
+        sizes = [f.select(loop) if isinstance(f, RowSizes) else f for f in self.fixed]
+        return self._of(tensors, sizes)
 
     def after(self, tensors: Sequence[tf.Tensor]) -> Ragged:
         """The variable after a loop that all rows left at once."""
@@ -158,10 +159,6 @@ class RaggedCarry:
 
     def after_trip(self, made: Converted, before: Ragged) -> list[tf.Tensor]:
         """The tensors to carry on.
-
-        Args:
-          made: the body's result for the variable.
-          before: the variable before the trip.
 
         Raises:
           CannotVectorize: if sizes after the trip are not known to be those before, and fixed.
@@ -184,15 +181,7 @@ class RaggedCarry:
     def parted(
         self, emit: Emitter, side: tf.Tensor, tensors: Sequence[tf.Tensor], loop: Loop, count: int
     ) -> list[list[tf.Tensor]]:
-        """The tensors of the rows of each of ``count`` sides.
-
-        Args:
-          emit: the emitter of the trip.
-          side: int32 [k], the side of each row of ``loop``.
-          tensors: the tensors of all these rows.
-          loop: the rows.
-          count: the number of sides.
-        """
+        """The tensors of the rows of each of ``count`` sides; ``side`` is int32 [k]."""
         each = self._spread(emit, side, tensors, loop)
         sides = [each, *[side] * (len(tensors) - 1)]
         parts = [
@@ -242,7 +231,3 @@ class RaggedCarry:
             made = in_order(form, [order], [[packed, *sizes]], same, put, n, self.origin)
         found = [m if f is None else f for m, f in zip(made.sizes, self.fixed)]
         return Ragged.packed(made.tensor, found, self.origin)
-
-
-def _selected(size: Size | None, loop: Loop) -> Size | None:
-    return size.select(loop) if isinstance(size, RowSizes) else size

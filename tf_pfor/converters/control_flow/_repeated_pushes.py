@@ -85,13 +85,6 @@ def popped_lists(
 ) -> tuple[list[Value], dict[int, Repeats]]:
     """The REPEATED lists that trips only pop; all other carried lists are made.
 
-    Args:
-      call: the loop.
-      args: its inputs.
-      graph: the graph of the body.
-      cond: the graph of the condition.
-      passed: the positions of variables that are the same in all trips.
-
     Returns:
       The inputs, and the ``Repeats`` of the lists that are popped, by position.
     """
@@ -119,13 +112,7 @@ def of_pushed(
 ) -> Repeats | None:
     """Variable ``i``, an empty list, if each trip pushes what no trip changes.
 
-    Args:
-      call: the loop.
-      given: the list before it.
-      graph: the graph of the body.
-      cond: the graph of the condition.
-      i: the position of the variable.
-      fixed: the positions of variables that are the same in all trips, or lists of one tensor.
+    Variables at the positions ``fixed`` are the same in all trips, or lists of one tensor.
     """
     item = _pushed(graph, cond, i)
     if item is None or given.is_stacked:
@@ -193,11 +180,7 @@ def _has_room(limit: tf.Tensor, call: Call) -> bool:
 def _is_fixed(graph: tf.Graph, tensor: tf.Tensor, fixed: Collection[int], reads: bool) -> bool:
     """Whether a tensor of a loop's body is the same in all trips.
 
-    Args:
-      graph: the graph of the body.
-      tensor: the tensor.
-      fixed: as in ``of_pushed``.
-      reads: whether a read of a variable is the same in all trips.
+    ``reads`` says whether a read of a variable is.
     """
     places = {t.op: i for i, t in enumerate(graph.inputs)}
     seen: set[Any] = set()

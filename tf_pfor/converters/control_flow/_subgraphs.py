@@ -32,25 +32,10 @@ from tf_pfor.core.conversion import Conversion, Cut
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.loop import Loop, PaddedRows
-from tf_pfor.core.stacked_lists import (
-    StackedList,
-    list_with_rows,
-    rows_of,
-)
-from tf_pfor.core.values import (
-    Cell,
-    Layout,
-    Shape,
-    Stacked,
-    Value,
-    dims,
-)
+from tf_pfor.core.stacked_lists import StackedList, list_with_rows, rows_of
+from tf_pfor.core.values import Cell, Layout, Shape, Stacked, Value, dims
 from tf_pfor.layouts.known_ranges import hand_on, known_ranges
-from tf_pfor.layouts.ragged import (
-    Ragged,
-    RowSizes,
-    is_ragged,
-)
+from tf_pfor.layouts.ragged import Ragged, RowSizes, is_ragged
 
 
 class Region:
@@ -58,7 +43,6 @@ class Region:
 
     def __init__(self, call: Call, name: str):
         self.call = call
-        self.name = name
         self.graph = _tf.function_graph(call.op.graph, name)
         self.unread: frozenset[int] = frozenset()  # outputs that nobody reads
         self.may_hold = False  # whether lists that it returns may hold items of different shapes
@@ -72,10 +56,6 @@ class Region:
         return _tf.must_run(self.graph)
 
     @property
-    def is_stateful(self) -> bool:
-        return any(is_stateful(o) for o in self.graph.get_operations())
-
-    @property
     def _read(self) -> list[tf.Tensor]:
         return [t for i, t in enumerate(self.graph.outputs) if i not in self.unread]
 
@@ -85,7 +65,6 @@ class Region:
         loop: Loop,
         emit: Emitter,
         *,
-        outputs: Iterable[int] | None = None,
         tensors: Sequence[tf.Tensor] | None = None,
         is_trial: bool = False,
     ) -> list[Converted]:
@@ -95,15 +74,12 @@ class Region:
           args: its inputs, and the cuts made before a loop, as the iterations of ``loop`` see them.
           loop: its iterations.
           emit: the emitter of the graph it goes into.
-          outputs: the positions of the outputs that are wanted, all when None.
-          tensors: the tensors that are wanted in place of outputs.
+          tensors: the tensors that are wanted in place of all outputs.
           is_trial: the result is thrown away, nothing is recorded.
         """
-        if tensors is None:
-            wanted = range(len(self.graph.outputs)) if outputs is None else outputs
-            tensors = [self.graph.outputs[i] for i in wanted]
+        wanted: Sequence[tf.Tensor] = self.graph.outputs if tensors is None else tensors
         walker = self._entered(args, loop, emit, is_trial=is_trial)
-        return self._continued(walker, args, tensors, is_trial=is_trial)
+        return self._continued(walker, args, wanted, is_trial=is_trial)
 
     def _entered(
         self, args: Sequence[Value], loop: Loop, emit: Emitter, *, is_trial: bool
@@ -122,9 +98,7 @@ class Region:
     def with_early(self, args: Sequence[Value], *, is_loop: bool = False) -> list[Value]:
         """The inputs of its op; behind them what is cut in it, and was cut before a loop.
 
-        Args:
-          args: the inputs.
-          is_loop: whether it is the body of a loop, whose trips would cut them again and again.
+        The trips of a loop (``is_loop``) would cut them again and again.
         """
         call, graph, found = self.call, self.graph, [*args]
         for cut, value in of_loop(call, graph, args) if is_loop else inherited(call, graph):
@@ -310,24 +284,16 @@ def while_loop(
     call: Call,
     cond: Any,
     body: Any,
-    state: Sequence[tf.Tensor],
+    state: Sequence[Any],
     shapes: Sequence[Any],
     options: Any,
-) -> list[tf.Tensor]:
-    """``tf.while_loop``; in a trial only what it would return, nothing is converted for it.
-
-    Args:
-      call: the loop that is being converted.
-      cond: as ``tf.while_loop`` takes it, like the arguments that follow.
-      body: the region of a trip.
-      state: the variables before the first trip.
-      shapes: the static shapes of all variables, before and after each trip.
-      options: other arguments of ``tf.while_loop``.
-    """
+) -> list[Any]:
+    """``tf.while_loop``; in a trial only what it would return, nothing is converted for it."""
     if not call.emit.is_trial:
         with _graphs.unordered(call.op):
             return list(tf.while_loop(cond, body, state, shape_invariants=shapes, **options))
-    return [call.emit.stand_in(t.dtype, shape, t) for t, shape in zip(state, shapes)]
+    result = lambda t, shape: call.emit.stand_in(t.dtype, shape, t)  # noqa: E731
+    return tf.nest.map_structure(result, state, shapes)
 
 
 def one_of(
@@ -338,11 +304,7 @@ def one_of(
 ) -> list[tf.Tensor]:
     """The results of one of some branches; a trial has stand-ins and builds no conditional.
 
-    Args:
-      call: the conditional that is being converted.
-      branches: functions that make lists of tensors.
-      choose: makes the conditional of them.
-      like: the shapes that the branch which makes nothing but zeros has besides, if there is one.
+    ``choose`` makes the conditional. ``like`` has the shapes of a branch that makes only zeros.
     """
     if not call.emit.is_trial:
         with _graphs.unordered(call.op):
@@ -377,25 +339,11 @@ def join(a: Layout, b: Layout) -> Layout:
     return b if a is Layout.UNSTACKED else a
 
 
-def is_stateful(op: tf.Operation) -> bool:
-    schema = _tf.schema(op.type)
-    return op.type != "Placeholder" and (schema is None or schema.is_stateful)
-
-
 def _plain(value: Value, emit: Emitter, *, may_differ: bool) -> Value:
     """The value that a region returns; a list of one invariant tensor is made there."""
     if is_ragged(value) and not may_differ:
         raise CannotVectorize("a branch returns a tensor whose shape differs between iterations")
     return value.standard(emit) if value.layout is Layout.REPEATED else value
-
-
-def positions(call: Call, loop: Loop) -> tf.Tensor:
-    """int32 [n]: 0 ... n - 1, places among the active rows (not numbers of iterations)."""
-    if loop.is_whole:
-        return loop.index
-    if loop.static_length is not None:
-        return call.emit.constant(np.arange(loop.static_length, dtype=np.int32))
-    return call.emit("Range", np.int32(0), loop.length_tensor, np.int32(1))
 
 
 def stitched(

@@ -32,16 +32,7 @@ from tf_pfor.core.stacked_lists import (
     received,
     rows_of,
 )
-from tf_pfor.core.values import (
-    Cell,
-    Layout,
-    Shape,
-    Stacked,
-    Unstacked,
-    Value,
-    as_shape,
-    full_shape,
-)
+from tf_pfor.core.values import Cell, Layout, Shape, Stacked, Unstacked, Value, as_shape, full_shape
 from tf_pfor.layouts.ragged import (
     Ragged,
     RowShape,
@@ -185,14 +176,10 @@ def as_left(
     like: tf.Tensor,
     sizes: Callable[[int], Sequence[Any]],
 ) -> Value:
-    """A list before a loop, in the form in which a trial trip leaves it.
+    """A list before a loop, in the form in which a trial trip leaves it; the body calls it
+    ``like``.
 
-    Args:
-      call: the loop.
-      arg: the list.
-      trial: the form that it has after the trip.
-      like: the list in the body.
-      sizes: ``sizes(i)`` are the sizes of input i, None where trips change them.
+    ``sizes(i)`` are the sizes of input i, None where trips change them.
     """
 
     def now(size: _Place) -> Any:
@@ -398,14 +385,7 @@ def form_of(args: Sequence[Value]) -> tuple[Any, ...]:
 
 
 def seen(value: Value, args: Sequence[Value], made: tf.Tensor, *, is_trip: bool) -> Trial:
-    """The form of an output.
-
-    Args:
-      value: the output of a trial.
-      args: the inputs of the trial.
-      made: the output in the body.
-      is_trip: whether it is a trip of a loop, of which lists must know what they keep.
-    """
+    """The form of an output, ``made`` in the body; lists of trips know what they keep."""
     return Trial(
         value.layout,
         _has_lengths(value),
@@ -423,15 +403,7 @@ def seen(value: Value, args: Sequence[Value], made: tf.Tensor, *, is_trip: bool)
 def shape_for(
     graph: tf.Graph, args: Sequence[Value], k: int, size: int, memo: dict[Any, Any]
 ) -> Shape:
-    """The static shape of an output where unknown sizes of the arguments have some size.
-
-    Args:
-      graph: the graph of a function.
-      args: its arguments.
-      k: the number of the output.
-      size: the size.
-      memo: keeps the shapes of all outputs.
-    """
+    """The static shape of output ``k``, where unknown sizes of the arguments are ``size``."""
     key = ("shapes for a size", graph, size, tuple(a.inner_shape for a in args))
     if key not in memo:
         shapes = [

@@ -13,7 +13,6 @@ Four ways, the first that applies:
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,7 @@ from tf_pfor.converters.control_flow._guarded_branch import (
     masks_of,
     one_for_all,
 )
-from tf_pfor.converters.control_flow._subgraphs import Region, as_layout, padded_rows, positions
+from tf_pfor.converters.control_flow._subgraphs import Region, as_layout, padded_rows
 from tf_pfor.converters.lists._list_gradients import known_in_gradients
 from tf_pfor.converters.lists._unpacked_optionals import as_opened, left_open, opened_by
 from tf_pfor.core.call import Call
@@ -112,16 +111,19 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
     handed = handed_on(call, regions, args, by_row=True)
     if handed.forms:
         in_xla = _tf.in_xla_context(call.emit.graph)
-        way, run = ("padded", _padded) if in_xla else ("split", _split)
-        run = functools.partial(run, handed=handed)
+        way = "padded" if in_xla else "split"
     elif all(is_linear(r.graph) for r in regions) and not sizes_meet(call, regions, args):
-        way, run = "select", _select
+        way = "select"
     elif _tf.in_xla_context(call.emit.graph) or _is_static_in_body(call, regions):
-        way, run = "padded", _padded
+        way = "padded"
     else:
-        way, run = "split", _split
+        way = "split"
     call.note(f"cond: {way}")
-    made = run(call, which, regions, args)
+    if way == "select":
+        made = _select(call, which, regions, args)
+    else:
+        run = _padded if way == "padded" else _split
+        made = run(call, which, regions, args, handed)
     return [agreed(call, regions, k, args) or m for k, m in enumerate(made)]
 
 
@@ -164,10 +166,9 @@ def _select(call: Call, which: Value, regions: list[Region], args: list[Value]) 
 
 
 def _padded(
-    call: Call, which: Value, regions: list[Region], args: list[Value], handed: Handed | None = None
+    call: Call, which: Value, regions: list[Region], args: list[Value], handed: Handed
 ) -> Any:
     """Static shapes: each branch on n rows, all of them rows that take it."""
-    handed = handed or Handed({})
     if any(writes_state(r.graph) for r in regions):
         raise CannotVectorize(
             "a branch that changes state, taken by some rows only, under jit_compile"
@@ -178,7 +179,7 @@ def _padded(
     if handed.forms and is_by_loop(call.loop.length, regions):
         raise Refused("a branch keeps rows of different shapes for its gradient")
     emit = call.emit
-    everyone = positions(call, call.loop)
+    everyone = call.loop.places
     opened = left_open(call, [r.graph for r in regions], regions[0].unread)
     sources, lists_made = lists_of_branches(call, regions, opened)
     if any(items.count is None for items in lists_made.values()):
@@ -190,9 +191,9 @@ def _padded(
     for b, (mask, region) in enumerate(zip(masks, regions)):
         rows, flag = padded_rows(mask, everyone, emit), emit("Any", mask, np.int32(0))
         kept = {k: branches[b] for k, branches in opened.items()}
-        outputs = Outputs(threads, lists_made, kept=kept, ragged=handed)
+        outputs = Outputs(threads, lists_made, handed, kept=kept)
         made = on_all_rows(call, region, threads.seen(args), rows, flag, outputs)
-        handed.take(call, region, mask, made, found)
+        handed.take(call, mask, made, found)
         made, inside = made[:count], made[count:]
         values.append(inside)
         threads.left(call, made, [])
@@ -217,10 +218,9 @@ def _padded(
 
 
 def _split(
-    call: Call, which: Value, regions: list[Region], args: list[Value], handed: Handed | None = None
+    call: Call, which: Value, regions: list[Region], args: list[Value], handed: Handed
 ) -> Any:
     """Partition, run each branch on its rows, stitch."""
-    handed = handed or Handed({})
     count, emit, n = len(regions), call.emit, call.loop.static_length
     if any(o.shape.rank is None and o.dtype != tf.variant for o in call.op.outputs):
         raise CannotVectorize("the rank of an output is unknown")
@@ -242,7 +242,7 @@ def _split(
 
     sides: list[list[tf.Tensor]] = []
     threads = Threads(call, regions, sources, args, growing)
-    outputs = Outputs(threads, lists_made, optionals, ragged=handed)
+    outputs = Outputs(threads, lists_made, handed, optionals)
     for b, (region, rows) in enumerate(zip(regions, parts)):
         flag = emit("Greater", emit.as_tensor(emit.dim(rows, 0)), np.int32(0))
         is_known = not optionals and all(is_static(dims(o)) for o in call.op.outputs)
@@ -292,6 +292,6 @@ def _parts(call: Call, which: Value, count: int) -> tuple[tf.Tensor, list[tf.Ten
     found = call.emit.memo.get(key)
     if found is None:
         index = index_of(call, which, count)
-        parts = tf.dynamic_partition(positions(call, call.loop), index, count)  # int32 [k_b]
+        parts = tf.dynamic_partition(call.loop.places, index, count)  # int32 [k_b]
         found = call.emit.memo[key] = (index, parts)
     return found

@@ -24,7 +24,7 @@ from tf_pfor.converters.analysis._safety import work_of
 from tf_pfor.converters.control_flow._aligned_pops import cut_at, due_rows
 from tf_pfor.converters.control_flow._carries import Plan
 from tf_pfor.converters.control_flow._loop_variables import Carry, of_one_shape
-from tf_pfor.converters.control_flow._subgraphs import positions, stitched, while_loop
+from tf_pfor.converters.control_flow._subgraphs import stitched, while_loop
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.values import Layout, Shape, Value, dims, full_shape, is_static
@@ -58,7 +58,6 @@ class _Compact:
         self.leaving = [c for c in plan.carries if c.is_read and not (c.stays or c.is_clock)]
         self.growing = [c for c in self.leaving if c.grows and not plan.is_late]
         self.own = 3 if plan.is_late else 1
-        self.n_lists = self.own + sum(len(self._elements(c)) for c in self.leaving)
 
     def run(self) -> list[Value]:
         plan, call = self.plan, self.call
@@ -66,7 +65,7 @@ class _Compact:
         start = plan.start()
         seen = plan.inside(loop.inside(emit), emit, start)
         (first,) = plan.cond.convert(seen, loop, emit, is_trial=True)
-        goes_on, own = first.as_layout_of_rows(), [positions(call, loop)]
+        goes_on, own = first.as_layout_of_rows(), [loop.places]
         if plan.is_late:
             own += [plan.ends(), emit("Fill", emit.shape_of(goes_on), np.int32(-1))]
         whole = (goes_on, own, start)
@@ -76,24 +75,22 @@ class _Compact:
     def _loop(self, goes_on: tf.Tensor, own: list[tf.Tensor], start: State) -> list[Any]:
         """The loop of these rows: what it carries after its last trip."""
         emit, plan = self.call.emit, self.plan
-        flat: list[Any] = [
-            goes_on,
-            *own,
-            *(_new_list(emit, (), tf.int32) for _ in own),
-            *(_new_list(emit, *e) for c in self.leaving for e in self._elements(c)),
-            *(_apart(emit, t) for tensors in start for t in tensors),
+        lists = [_new_list(emit, *e) for e in self._kept]
+        state = [[_apart(emit, t) for t in tensors] for tensors in start]
+        number = [emit.constant(np.int32(0))] if plan.is_late else []
+        scalar, rows = tf.TensorShape([]), tf.TensorShape([None])
+        shapes = [
+            rows,
+            [rows] * self.own,
+            [scalar] * len(lists),
+            [c.shapes(None) for c in self.carries],
+            [scalar] * len(number),
         ]
-        shapes: list[Any] = [tf.TensorShape([None])] * (1 + self.own)
-        shapes += [tf.TensorShape([])] * self.n_lists
-        shapes += [s for c in self.carries for s in c.shapes(None)]
-        if plan.is_late:
-            flat.append(emit.constant(np.int32(0)))  # the number of the trip
-            shapes.append(tf.TensorShape([]))
         return while_loop(
             self.call,
             lambda goes_on, *_: Emitter()("Any", goes_on, np.int32(0)),
             self._trip,
-            flat,
+            [goes_on, own, lists, state, number],
             shapes,
             plan.options(),
         )
@@ -123,19 +120,24 @@ class _Compact:
 
     # One trip -------------------------------------------------------------
 
-    def _unpack(
-        self, flat: Sequence[tf.Tensor]
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor], State, list[tf.Tensor]]:
-        """The facts on rows, lists of rows that left, tensors of carries, and trips if late."""
-        supply = iter(flat)
-        own = [next(supply) for _ in range(self.own)]
-        lists = [next(supply) for _ in range(self.n_lists)]
-        state = [[next(supply) for _ in c.shapes(None)] for c in self.carries]
-        return own, lists, state, list(supply)
+    def _trip(
+        self,
+        goes_on: tf.Tensor,
+        own: list[tf.Tensor],
+        lists: list[tf.Tensor],
+        state: State,
+        number: list[tf.Tensor],
+    ) -> list[Any]:
+        """A trip.
 
-    def _trip(self, goes_on: tf.Tensor, *flat: tf.Tensor) -> list[Any]:
+        Args:
+          goes_on: bool [k], the active rows that make it.
+          own: the numbers of the active rows, and what is known of each if rows begin late.
+          lists: the values of rows that left before.
+          state: the tensors of the variables.
+          number: the number of the trip, if rows begin late.
+        """
         plan, emit = self.plan, Emitter()
-        own, lists, state, number = self._unpack(flat)
         side = emit("Cast", goes_on, DstT=tf.int32)
         if plan.is_late:  # 0: done, 1: not due, 2: due
             due, end = due_rows(emit, goes_on, own[1])
@@ -160,7 +162,7 @@ class _Compact:
             elif c.layout is Layout.STACKED:
                 left[i], late[i], tensors[:1] = self._parted(emit, side, tensors[:1])
             elif c in self.leaving:
-                left[i] = [_repeat(emit, self._leaving_tensor(c, tensors[0], emit), done[0])]
+                left[i] = [_repeat(emit, _kept_of(c, tensors[0], emit), done[0])]
         lists = self._pushed(emit, lists, left, done)
         loop = Loop(emit.dim(own[0], 0), emit, rows=own[0], parent=self.call.loop)
         seen = plan.inside(loop, emit, state)
@@ -182,7 +184,7 @@ class _Compact:
                 if c.may_grow:  # not at all, if somebody waits
                     rest = [_shaped(emit, t, t, tensors[0]) for t in rest]
                 tensors[: len(rest)] = _joined(emit, rest, tensors[: len(rest)])
-        return [goes_on, *own, *lists, *(t for tensors in state for t in tensors), *number]
+        return [goes_on, own, lists, state, number]
 
     def _parted(
         self, emit: Emitter, side: tf.Tensor, tensors: Sequence[tf.Tensor]
@@ -206,12 +208,6 @@ class _Compact:
         lead = int(carry.layout is Layout.STACKED)
         return of_one_shape(self.call, emit, new, old, lead, is_alone)
 
-    def _leaving_tensor(self, carry: Carry, tensor: tf.Tensor, emit: Emitter) -> tf.Tensor:
-        """The tensor that is kept of a variable when a row leaves: for a list its length."""
-        if carry.is_list:
-            return emit("TensorListLength", tensor)
-        return tensor
-
     def _elements(self, carry: Carry) -> Sequence[tuple[Shape, tf.DType]]:
         """Shapes and dtypes of what a row leaves with, flat where its shape may change."""
         if carry.is_list:
@@ -221,6 +217,12 @@ class _Compact:
         rows = () if carry.may_grow else carry.inner
         shapes = [((len(carry.inner or ()),), tf.int32)] * (carry in self.growing)
         return [(rows, self.plan.dtype(carry)), *shapes]
+
+    @property
+    def _kept(self) -> list[tuple[Shape, tf.DType]]:
+        """``_elements`` of all that rows leave with, their numbers first."""
+        numbers: list[tuple[Shape, tf.DType]] = [((), tf.int32)] * self.own
+        return numbers + [e for c in self.leaving for e in self._elements(c)]
 
     def _pieces(self, carry: Carry, left: list[tf.Tensor], emit: Emitter) -> list[tf.Tensor]:
         """The tensors that rows leave with, from their tensors of a variable."""
@@ -243,14 +245,13 @@ class _Compact:
 
     def _results(self, finals: list[list[Any]]) -> list[Value]:
         plan, emit = self.plan, self.call.emit
-        unpacked = [self._unpack(final[1:]) for final in finals]
         state = [
             [row_major.of_halves(tensors[0][0], tensors[1][0], emit)]
             if self.halved and c.layout is Layout.BY_ROW
             else tensors[0]
-            for c, *tensors in zip(self.carries, *(state for _, _, state, _ in unpacked))
+            for c, *tensors in zip(self.carries, *(state for _, _, _, state, _ in finals))
         ]
-        parts = [self._all_left(own, lists, last) for own, lists, last, _ in unpacked]
+        parts = [self._all_left(own, lists, last) for _, own, lists, last, _ in finals]
         orders, *pieces = [list(p) for p in zip(*parts)]
 
         def put(pieces: list[tf.Tensor], inner: Shape = ()) -> tf.Tensor:
@@ -289,14 +290,12 @@ class _Compact:
         last = {
             c.index: tensors
             if c.layout in (Layout.STACKED, Layout.RAGGED)
-            else [_repeat(emit, self._leaving_tensor(c, tensors[0], emit), own[0])]
+            else [_repeat(emit, _kept_of(c, tensors[0], emit), own[0])]
             for c, tensors in zip(self.carries, state)
             if c in self.leaving
         }
         lists = self._pushed(emit, lists, last, own)
-        elements: list[Any] = [((), tf.int32)] * self.own
-        elements += [e for c in self.leaving for e in self._elements(c)]
-        made = [_concat(emit, x, *element) for x, element in zip(lists, elements)]
+        made = [_concat(emit, x, *element) for x, element in zip(lists, self._kept)]
         at = self.own
         for c in self.leaving:
             if c.may_grow and not c.is_list and c not in self.growing:
@@ -326,6 +325,11 @@ class _Compact:
             sizes = [shapes[:, i] for i, size in enumerate(form.sizes) if size is None]
             same: list[Any] = [None] * count
             return in_order(form, [order], [[packed, *sizes]], same, put, n, origin)
+
+
+def _kept_of(carry: Carry, tensor: tf.Tensor, emit: Emitter) -> tf.Tensor:
+    """The tensor that is kept of a variable when a row leaves: for a list its length."""
+    return emit("TensorListLength", tensor) if carry.is_list else tensor
 
 
 def _joined(

@@ -22,13 +22,7 @@ from tf_pfor.converters.control_flow._aligned_pops import cut_at, due_rows
 from tf_pfor.converters.control_flow._carries import Plan
 from tf_pfor.converters.control_flow._loop_variables import Carry, of_one_shape
 from tf_pfor.converters.control_flow._ragged_carries import CHANGES
-from tf_pfor.converters.control_flow._subgraphs import (
-    Converted,
-    blanked,
-    padded_rows,
-    positions,
-    while_loop,
-)
+from tf_pfor.converters.control_flow._subgraphs import Converted, blanked, padded_rows, while_loop
 from tf_pfor.converters.lists._list_lengths import list_length
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
@@ -80,37 +74,32 @@ class _Mask:
             for c, tensors in zip(self.carries, start)
             if c in self.leaving
         ]
-        own = []
+        own: list[tf.Tensor] = []
         if plan.is_late:  # the trip, where the lists of rows end, in which trip they began
             never = emit("Fill", emit.shape_of(active), np.int32(-1))
             own = [emit.constant(np.int32(0)), plan.ends(), never]
-        flat: list[Any] = [active, *own, *(t for tensors in start for t in tensors), *kept]
-        shapes: list[Any] = [tf.TensorShape([n])]
-        shapes += [tf.TensorShape([]), tf.TensorShape([n]), tf.TensorShape([n])][: len(own)]
-        shapes += [s for c in self.carries for s in c.shapes(n)]
-        shapes += [
-            full_shape(Layout.STACKED, () if c.is_list else c.inner, n) for c in self.leaving
+        numbers = [tf.TensorShape([]), tf.TensorShape([n]), tf.TensorShape([n])]
+        shapes = [
+            tf.TensorShape([n]),
+            numbers[: len(own)],
+            [c.shapes(n) for c in self.carries],
+            [full_shape(Layout.STACKED, () if c.is_list else c.inner, n) for c in self.leaving],
         ]
-        final = while_loop(
+        _, *final = while_loop(
             call,
             lambda active, *_: Emitter()("Any", active, np.int32(0)),
             self._trip,
-            flat,
+            [active, own, start, kept],
             shapes,
             plan.options(),
         )
-        return self._results(final[1:])
+        return self._results(*final)
 
-    def _unpack(self, flat: list[tf.Tensor]) -> tuple[list[tf.Tensor], State, list[tf.Tensor]]:
-        supply = iter(flat)
-        own = [next(supply) for _ in range(3 if self.plan.is_late else 0)]
-        state = [[next(supply) for _ in c.shapes(None)] for c in self.carries]
-        return own, state, list(supply)
-
-    def _trip(self, goes_on: tf.Tensor, *flat: tf.Tensor) -> list[Any]:
+    def _trip(
+        self, goes_on: tf.Tensor, own: list[tf.Tensor], old: State, kept: list[tf.Tensor]
+    ) -> list[Any]:
         plan, emit = self.plan, Emitter()
         outer = self.call.loop
-        own, old, kept = self._unpack(list(flat))
         active = goes_on
         if plan.is_late:
             number, ends, began = own
@@ -124,7 +113,7 @@ class _Mask:
             own = [emit("AddV2", number, np.int32(1)), ends, began]
         writable, loop = active, outer.inside(emit)
         if self.padded:
-            everyone = positions(self.call, outer)
+            everyone = outer.places
             loop = outer.padded(padded_rows(active, everyone, emit), emit)
             state = [
                 [loop.rows_of(t[0], c.inner)]
@@ -155,7 +144,7 @@ class _Mask:
             emit("Select", active, self._grown(c, late[c.index][0], k, own[:1], emit), k)
             for c, k in zip(self.leaving, kept)
         ]
-        return [goes_on, *own, *(t for tensors in new for t in tensors), *kept]
+        return [goes_on, own, new, kept]
 
     def _next(
         self,
@@ -189,15 +178,7 @@ class _Mask:
         trips: Sequence[tf.Tensor],
         emit: Emitter,
     ) -> tf.Tensor:
-        """The tensor that is kept of a variable after a trip of the active rows.
-
-        Args:
-          carry: the variable.
-          tensor: its tensor.
-          kept: the tensor that was kept before.
-          trips: the number of trips so far, if rows begin late.
-          emit: the emitter of the trip.
-        """
+        """The tensor that is kept of a variable after a trip of the active rows."""
         if not carry.is_list:
             made = self._repeated(carry, tensor, emit)
             return of_one_shape(self.call, emit, made, kept) if carry.may_grow else made
@@ -218,9 +199,8 @@ class _Mask:
         target = emit("ConcatV2", [emit.shape_vector([n]), emit.shape_of(tensor)], np.int32(0))
         return emit("BroadcastTo", tensor, target)
 
-    def _results(self, flat: list[tf.Tensor]) -> list[Value]:
+    def _results(self, own: list[tf.Tensor], state: State, kept: list[tf.Tensor]) -> list[Value]:
         plan = self.plan
-        own, state, kept = self._unpack(flat)
         last = dict(zip((c.index for c in self.leaving), kept))
         _, ends, began = own or (None, None, None)
         if began is not None:

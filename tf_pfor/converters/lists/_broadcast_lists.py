@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._loop_graphs import source
-from tf_pfor.converters.analysis._variant_types import BRANCHES, ITEM, Kind, Path, kind_of
+from tf_pfor.converters.analysis._variant_types import ITEM, Kind, Path, kind_of
 from tf_pfor.converters.lists._list_lengths import is_full, list_length
 from tf_pfor.converters.lists._optional_values import as_kept, item_at, list_of
 from tf_pfor.core.call import Call
@@ -180,12 +180,7 @@ class _Container:
     is_stacked: bool
 
     def made(self, handle: tf.Tensor, path: Path = ()) -> tuple[tf.Tensor, tf.Tensor]:
-        """A list or an optional in the current graph, and where the list ends (its alternative).
-
-        Args:
-          handle: the handle that it is made of.
-          path: the place of the handle in the container.
-        """
+        """A list or an optional in the current graph, and where the list ends (its alternative)."""
         kind = kind_of(self.call, self.tensor, path)
         if kind is None:
             raise CannotVectorize("some rows change a list of which it is not known what it holds")
@@ -271,7 +266,7 @@ def _many(tensor: tf.Tensor, size: Dim) -> tf.Tensor:
 def _branch_taken(handle: tf.Tensor, count: int) -> tf.Tensor | None:
     """The number of the branch, of ``count``, that has made a tensor; None if not known."""
     op = _origin(handle).op
-    if op.type not in BRANCHES or len(_tf.functions_of(op)) != count:
+    if op.type not in _tf.BRANCHES or len(_tf.functions_of(op)) != count:
         return None
     index = op.inputs[0]
     if "Case" not in op.type:

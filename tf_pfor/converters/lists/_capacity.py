@@ -41,11 +41,6 @@ def most_of_all_rows(call: Call, value: Value, room: tf.Tensor) -> tf.Tensor:
 
     Under XLA the numbers of the active rows are not known before running. So the largest is
     computed again, from the numbers of all rows before the outer loops and branches.
-
-    Args:
-      call: the op that asks.
-      value: the numbers of the rows, stacked.
-      room: their tensor in the body.
     """
     is_fixed = _tf.in_xla_context(call.emit.graph) and not call.emit.is_trial
     if not is_fixed or call.loop.is_whole:
@@ -73,12 +68,8 @@ def most_of_all_rows(call: Call, value: Value, room: tf.Tensor) -> tf.Tensor:
 def most_trips_given(call: Call, given: Value, cond: tf.Graph) -> tf.Tensor | None:
     """The ``maximum_iterations`` of a While op, of all rows; None if it has none.
 
-    Python's loops over ranges have one. XLA may find a bound of a number that is no constant.
-
-    Args:
-      call: the While op.
-      given: its second input, which is the number if the condition compares with it.
-      cond: the graph of the condition.
+    Python's loops over ranges have one: the second input, if the condition compares with that. XLA
+    may find a bound of a number that is no constant.
     """
     test = source(cond.outputs[0]).op
     if test.type != "LogicalAnd" or not _tf.in_xla_context(call.emit.graph):
@@ -131,12 +122,6 @@ def with_room(
     """The inputs of a loop; empty lists that have no room with as much as trips push.
 
     Only lists that TensorFlow's gradients of loops keep: nobody sees how much room they have.
-
-    Args:
-      call: the loop.
-      args: its inputs.
-      graph: the graph of the body.
-      most: the largest number of trips; None if it is not known.
     """
     emit, out = call.emit, list(args)
     for i, arg in enumerate(args):

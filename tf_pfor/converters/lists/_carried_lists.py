@@ -40,16 +40,7 @@ def set_aside(
 ) -> tuple[list[Value], dict[int, Value]]:
     """The inputs of a loop, whose empty lists have room, and the lists that were set aside.
 
-    In their places are empty lists.
-
-    Args:
-      call: the loop.
-      args: its inputs.
-      graph: the graph of the body.
-      cond: the graph of the condition.
-      passed: the positions of variables that are the same in all trips.
-      most: the largest number of trips, which is the room of the empty lists. If it is None,
-        nothing is set aside.
+    In their places are empty lists, with room for ``most`` trips; None sets nothing aside.
     """
     out, aside = list(args), dict[int, Value]()
     if most is None or not _tf.in_xla_context(call.emit.graph):
@@ -105,13 +96,7 @@ def most_trips(
 ) -> tf.Tensor | None:
     """A bound of the trips that is known when it runs: by a list, or by the number of trips.
 
-    Args:
-      call: the loop.
-      args: its inputs.
-      graph: the graph of the body.
-      cond: the graph of the condition.
-      is_counted: whether all rows begin in the first trip, and the second input is a number that
-        no trip changes.
+    That is the second input (``is_counted``), if no trip changes it and all rows begin at once.
     """
     most = most_pops(call, args, graph)
     return most_trips_given(call, args[1], cond) if most is None and is_counted else most

@@ -21,11 +21,6 @@ UNEQUAL = "the length of the list differs between iterations, so its stack would
 def of_one_length(call: Call, source: Value, known: int | None = None) -> Value:
     """A list whose rows all have one length, which is checked at run time, but not under XLA.
 
-    Args:
-      call: the op that reads it.
-      source: the list.
-      known: the length that the rows must have; None if nothing says so.
-
     Raises:
       CannotVectorize: if nothing says that the lengths are equal.
     """

@@ -25,12 +25,7 @@ _BY_ENDS = ("EmptyTensorList", "TensorListPopBack", "TensorListPushBack")
 
 
 def known_in_gradients(call: Call, args: Sequence[Value]) -> list[Value]:
-    """The inputs of a conditional or a loop, so that XLA knows the items of returned gradients.
-
-    Args:
-      call: the conditional or loop.
-      args: its inputs, without a predicate.
-    """
+    """The inputs of a conditional or a loop, so that XLA knows the items of returned gradients."""
     graph = call.emit.graph
     given = list(call.op.inputs)[int(call.op.type in _tf.BRANCHES) :]
     is_compiled = _tf.in_xla_context(graph) and not _tf.in_body(graph)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._loop_graphs import length_of, list_before, source, value_of
-from tf_pfor.converters.analysis._variant_types import BRANCHES, Calls, callers_of, calls_around
+from tf_pfor.converters.analysis._variant_types import Calls, callers_of, calls_around
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim, Emitter
 from tf_pfor.core.errors import CannotVectorize
@@ -38,7 +38,7 @@ def list_length(call: Call, handle: tf.Tensor) -> tf.Tensor:
     if not was_full:
         return emit.as_tensor(added)
     room = emit("TensorListLength", handle)
-    return room if isinstance(added, int) and added == 0 else emit("AddV2", room, _as(emit, added))
+    return room if isinstance(added, int) and added == 0 else emit("AddV2", room, _as_input(added))
 
 
 def is_full(tensor: tf.Tensor, emit: Emitter) -> bool:
@@ -70,7 +70,7 @@ def _items(tensor: tf.Tensor, emit: Emitter) -> tuple[bool, Dim] | None:
         if not _counts_trips(outside(op.inputs[0]), body) or trips.graph is not shown.graph:
             return None
         more = emit("Mul", trips, np.int32(per_trip))
-        count = emit("AddV2", more, _as(emit, count))
+        count = emit("AddV2", more, _as_input(count))
     if isinstance(count, int):
         return was_full, count + step
     return was_full, count if step == 0 else emit("AddV2", count, np.int32(step))
@@ -90,7 +90,7 @@ def _called(made: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor
     return value_of(graph.outputs[made.value_index]), lambda t: known.get(id(value_of(t)), t)
 
 
-def _as(emit: Emitter, count: Dim) -> Any:
+def _as_input(count: Dim) -> Any:
     return np.int32(count) if isinstance(count, int) else count
 
 
@@ -145,7 +145,7 @@ def _declared(
         asked = source(op.inputs[1]).op
         is_as_long = asked.type == "TensorListLength"
         return _declared(call, asked.inputs[0], entered, seen) if is_as_long else None
-    if op.type in (*_tf.CALLS, *BRANCHES):
+    if op.type in (*_tf.CALLS, *_tf.BRANCHES):
         key = (op, k, entered)
         if key not in seen:
             inside = [g.outputs[k] for g in _tf.functions_of(op)]
@@ -160,7 +160,7 @@ def _declared(
         around, entered = callers[0] if len(callers) == 1 else None, entered[:-1]
     if around is None or k is None or not _keeps_length(around, k):
         return None
-    return _declared(call, around.inputs[k + int(around.type in BRANCHES)], entered, seen)
+    return _declared(call, around.inputs[k + int(around.type in _tf.BRANCHES)], entered, seen)
 
 
 def _keeps_length(op: tf.Operation, k: int) -> bool:

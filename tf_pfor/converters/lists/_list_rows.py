@@ -41,18 +41,10 @@ from tf_pfor.core.values import Shape, Value, as_shape, dims, is_static, merge
 from tf_pfor.layouts.padded_lists import padded_stack, unpadded
 
 
-def positions(call: Call) -> tf.Tensor:
-    """int32 [n]: 0, 1 ... n - 1, also where the loop runs over some rows only."""
-    n = call.loop.static_length
-    if n is not None:
-        return call.emit.constant(np.arange(n, dtype=np.int32))
-    return call.emit("Range", np.int32(0), call.loop.length_tensor, np.int32(1))
-
-
 def row_ids(call: Call, value: Value) -> tf.Tensor:
     """int32 [n]: the rows of the elements that are this loop's iterations."""
     ids = known_rows(value).ids
-    return positions(call) if ids is None else ids
+    return call.loop.places if ids is None else ids
 
 
 def pick(call: Call, value: Value, tensor: tf.Tensor, axis: int = 0) -> tf.Tensor:
@@ -142,12 +134,6 @@ def relist(call: Call, value: Value, tensor: tf.Tensor) -> Value:
     shape = shape_of_items(call, value)
     made = unpadded(call.emit, call.emit("TensorListFromTensor", tensor, shape), value.tensor)
     return StackedList.of(made, rows_of(value))
-
-
-def masked(loop: Loop, value: Value, mask: tf.Tensor) -> Value:
-    """A stacked list of which only the rows in ``mask`` (bool [n]) are written from now on."""
-    old = rows_of(value) or ListRows(loop.length)
-    return list_with_rows(value, dataclasses.replace(old, mask=mask))
 
 
 def written(loop: Loop, rows: ListRows, active: tf.Tensor) -> ListRows:
@@ -475,7 +461,7 @@ def _order(call: Call, old: Value) -> tf.Tensor:
     """int32 [size]: row i of [old rows, new rows]; the new ones where they are active."""
     emit, rows = call.emit, rows_of(old)
     assert rows is not None
-    size, here = emit.as_tensor(size_of_rows(call, old)), positions(call)
+    size, here = emit.as_tensor(size_of_rows(call, old)), call.loop.places
     ids = row_ids(call, old)
     new = emit("AddV2", here, size)  # [k]
     if rows.mask is not None:

@@ -25,9 +25,7 @@ from tf_pfor.core.values import Value
 def has_ends(call: Call, made: tf.Tensor | None = None) -> bool:
     """Whether lists of lists have no packs: under XLA, and in the body of another map.
 
-    Args:
-      call: any op of the body.
-      made: the list in the body; a list with optionals in it has packs in the body of a map.
+    There a list with optionals in it has packs; the body calls it ``made``.
     """
     graph = call.emit.graph
     if _tf.in_xla_context(graph):
@@ -36,13 +34,7 @@ def has_ends(call: Call, made: tf.Tensor | None = None) -> bool:
 
 
 def with_ends(call: Call, value: Value, made: tf.Tensor) -> Value:
-    """A list of lists to which nothing was pushed yet, with the lists that stand beside it.
-
-    Args:
-      call: any op of the body.
-      value: the list.
-      made: the list in the body.
-    """
+    """A list of lists to which nothing was pushed yet, with the lists that stand beside it."""
     value, emit = stack_list(call, value), call.emit
     rows = rows_of(value) or ListRows(call.loop.length)
     if rows.holds.packs:

@@ -144,13 +144,7 @@ def leading_sizes(rows: ListRows) -> list[Size]:
 
 
 def asked_shape(call: Call, source: Value, known: Shape = None) -> tf.Tensor:
-    """int32: the shape [size, ...] of a stacked element, for an op that reads such.
-
-    Args:
-      call: an op with the input ``element_shape``.
-      source: the list.
-      known: the static shape of an item in the body.
-    """
+    """int32: the shape [size, ...] of a stacked element, for an op that reads such."""
     rows = known_rows(source)
     if not rows.holds.items or rows.holds.numbers or call.attr("element_dtype") == tf.variant:
         return shape_input(call, "element_shape", size_of_rows(call, source), known=known)

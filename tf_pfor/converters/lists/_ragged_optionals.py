@@ -182,11 +182,7 @@ def kept(call: Call, components: Sequence[Value], parts: Parts) -> tf.Tensor:
 def read(call: Call, made: tf.Tensor, ids: tf.Tensor | None, parts: Parts) -> list[Value]:
     """The values in an optional that ``kept`` has made.
 
-    Args:
-      call: an OptionalGetValue.
-      made: the optional.
-      ids: int32 [n], the rows of the optional that are rows of the loop; None if all are.
-      parts: the parts of its components.
+    Its rows ``ids`` (int32 [n]) are rows of the loop; None if all are.
     """
     dtypes, emit = call.attr("output_types"), call.emit
     is_sure, parts = not any(p and p.form == MIXED for p in parts), of_branch(call, parts)
@@ -282,10 +278,7 @@ def _value(call: Call, part: Part, value: Value, sizes: list[Any], output: tf.Te
 def leaving(parts: Parts, known: Iterable[RowSizes], *, by_row: bool) -> Parts:
     """The parts, outside of a branch, of an optional that the branch returns.
 
-    Args:
-      parts: the parts inside of the branch.
-      known: the sizes that the branch was given.
-      by_row: whether rows choose the branch.
+    The branch was given the sizes ``known``. ``by_row`` says whether rows choose it.
     """
     given = set(known)
 

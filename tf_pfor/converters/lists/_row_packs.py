@@ -32,19 +32,8 @@ from tf_pfor.converters.lists._list_rows import (
 )
 from tf_pfor.converters.lists._lists import size_of_rows, stack_list
 from tf_pfor.converters.lists._nested_lengths import has_ends, pushed, with_ends, with_own_rows
-from tf_pfor.converters.lists._optional_values import (
-    SCALAR,
-    item_at,
-    kept_types,
-    list_of,
-    tell,
-)
-from tf_pfor.converters.lists._ragged_items import (
-    DIFFER,
-    padded_shape,
-    to_hold,
-    to_hold_parts,
-)
+from tf_pfor.converters.lists._optional_values import SCALAR, item_at, kept_types, list_of, tell
+from tf_pfor.converters.lists._ragged_items import DIFFER, padded_shape, to_hold, to_hold_parts
 from tf_pfor.converters.lists._unpacked_lists import elements, keeps
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -117,14 +106,9 @@ def _to_hold(call: Call, target: Value, item: Value, *, bare: bool) -> Value:
 def taken(
     call: Call, source: Value, item: tf.Tensor, made: tf.Tensor, own: ListRows | None = None
 ) -> Value:
-    """The list that ``put`` has put into a list of lists.
+    """The list that ``put`` has put into a list of lists; the body calls it ``made``.
 
-    Args:
-      call: the op that takes it out.
-      source: the list of lists.
-      item: the tensor that the op got.
-      made: the item in the body.
-      own: the rows of the item, under XLA, where they are known.
+    Under XLA ``own`` are its rows, where they are known.
     """
     rows = rows_of(source)
     if own is not None:
@@ -190,14 +174,10 @@ def pack(
     *,
     parts_known: bool = False,
 ) -> tf.Tensor:
-    """The tensor that is put into a container for a list or an optional.
+    """The tensor that is put into a container for a list or an optional, ``made`` in the body.
 
-    Args:
-      call: the op that puts it there.
-      value: the list or the optional.
-      made: the list or the optional in the body.
-      container: the rows of the container; None if it has the rows of the loop.
-      parts_known: whether the container knows the parts of what it holds.
+    The rows of the container are None if it has the rows of the loop. ``parts_known`` says whether
+    the container knows the parts of what it holds.
     """
     item = stack_list(call, value)
     if known_rows(item).holds.parts and not parts_known:
@@ -238,13 +218,9 @@ def _differ(call: Call, made: tf.Tensor) -> bool:
 
 
 def unpack(call: Call, packed: tf.Tensor, made: tf.Tensor, container: ListRows | None) -> Value:
-    """The list or optional that ``pack`` has put into a container.
+    """The list or optional, ``made`` in the body, that ``pack`` has put into a container.
 
-    Args:
-      call: the op that takes it out.
-      packed: the tensor that the op got.
-      made: the list or optional in the body.
-      container: the rows of the container; a tensor as their number is not looked at.
+    Where the number of the container's rows is a tensor, nobody looks at it.
     """
     emit = call.emit
     size = call.loop.length if container is None else container.size
@@ -273,11 +249,7 @@ def unpack(call: Call, packed: tf.Tensor, made: tf.Tensor, container: ListRows |
 def _tell(call: Call, handle: tf.Tensor, made: tf.Tensor, size: object = None) -> None:
     """Tells TensorFlow the items of a list that was taken out of a list or an optional.
 
-    Args:
-      call: any op of the body.
-      handle: the list.
-      made: the list in the body.
-      size: the number of rows of its elements, if it is known.
+    Elements have ``size`` rows, if that is known.
     """
     dtype = kind_of(call, made)
     if dtype is None:
@@ -327,12 +299,7 @@ class _Zeros:
     tensor: tf.Tensor
 
     def of(self, handle: tf.Tensor, path: Path = ()) -> tf.Tensor:
-        """Zeros in the current graph.
-
-        Args:
-          handle: the content to replace by zeros.
-          path: the place of the handle in the container.
-        """
+        """Zeros in the current graph."""
         raw, kind = tf.raw_ops, kind_of(self.call, self.tensor, path)
         if kind is None:
             raise CannotVectorize("zeros like what nobody is seen to read")
@@ -383,12 +350,6 @@ def popped_elements(
     """[T, size, ...]: all elements of a list that a loop only pops; None of other lists.
 
     Several, if it is one of optionals that are not made.
-
-    Args:
-      call: the loop.
-      graph: the graph of its body.
-      position: the position of the list among the body's inputs.
-      handle: the stacked list.
     """
     if not pops_only(graph, position):
         return None

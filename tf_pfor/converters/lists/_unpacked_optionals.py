@@ -20,7 +20,6 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._loop_graphs import source
 from tf_pfor.converters.analysis._variant_types import (
-    BRANCHES,
     callers_of,
     functions_of_branches,
     item_shape,
@@ -87,13 +86,7 @@ def _outline(kept: Kept) -> Kept:
 
 
 def left_open(call: Call, graphs: Sequence[tf.Graph], unread: Container[int]) -> Opened:
-    """The optionals that branches do not make, where shapes are static.
-
-    Args:
-      call: the conditional.
-      graphs: the branches.
-      unread: the outputs that nobody reads.
-    """
+    """The optionals that branches do not make, where shapes are static."""
     is_static = call.is_for(_tf.in_body) or call.is_for(_tf.in_xla_context)
     opened = opened_by(call, graphs) if is_static else {}
     opened = {k: each for k, each in opened.items() if k not in unread}
@@ -118,7 +111,7 @@ def _kept(call: Call, tensor: tf.Tensor) -> list[Kept] | None:
     if op.type == "ZerosLike" and isinstance(kind_of(call, op.outputs[0]), tuple):
         return [()]  # zeros stand for tensors that are not held
     found: list[Kept] = []
-    for graph in functions_of_branches(op) if op.type in BRANCHES else [None]:
+    for graph in functions_of_branches(op) if op.type in _tf.BRANCHES else [None]:
         kept = None if graph is None else _kept(call, graph.outputs[k])
         if kept is None:
             return None
@@ -157,7 +150,7 @@ def _is_only_opened(call: Call, tensor: tf.Tensor) -> bool:
             if not around:
                 return False
             for op in around:
-                if places[-1] >= len(op.outputs) or (is_list and op.type in BRANCHES):
+                if places[-1] >= len(op.outputs) or (is_list and op.type in _tf.BRANCHES):
                     return False
                 todo += [(op.outputs[i], is_list) for i in places]
                 todo += [(t.graph.inputs[i], is_list) for i in places if op.type in _tf.LOOPS]
@@ -173,7 +166,7 @@ def _is_only_opened(call: Call, tensor: tf.Tensor) -> bool:
             if op.type in _PASS and not (is_item and is_list):
                 todo += [(out, is_list or is_item) for out in op.outputs[:1]]
                 todo += [(out, False) for out in op.outputs[1:]]
-            elif op.type in (*BRANCHES, *_tf.CALLS, *_tf.LOOPS):
+            elif op.type in (*_tf.BRANCHES, *_tf.CALLS, *_tf.LOOPS):
                 todo += [(inside, is_list) for inside in _inside(op, t)]
             else:
                 return False
@@ -182,7 +175,7 @@ def _is_only_opened(call: Call, tensor: tf.Tensor) -> bool:
 
 def _inside(op: tf.Operation, tensor: tf.Tensor) -> list[tf.Tensor]:
     """The tensors that ``tensor`` is in the functions of a conditional, a loop or a call."""
-    given = list(op.inputs)[int(op.type in BRANCHES) :]
+    given = list(op.inputs)[int(op.type in _tf.BRANCHES) :]
     places = [i for i, other in enumerate(given) if other is tensor]
     return [graph.inputs[i] for graph in _tf.functions_of(op) for i in places]
 
@@ -370,7 +363,7 @@ def _is_used_as(value: Value, tensor: tf.Tensor) -> bool:
                 todo.append(op.outputs[0])
             elif op.type == "Identity":
                 todo.append(op.outputs[0])
-            elif op.type in (*BRANCHES, *_tf.CALLS, *_tf.LOOPS):
+            elif op.type in (*_tf.BRANCHES, *_tf.CALLS, *_tf.LOOPS):
                 todo += _inside(op, t)
     return True
 

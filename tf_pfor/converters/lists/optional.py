@@ -18,27 +18,12 @@ from tf_pfor.converters.analysis._variant_types import kept_constant
 from tf_pfor.converters.lists._list_rows import row_ids
 from tf_pfor.converters.lists._list_sums import sum_of_lists
 from tf_pfor.converters.lists._lists import list_rule, stack_list
-from tf_pfor.converters.lists._optional_values import (
-    as_read,
-    first_with_value,
-    item_at,
-    kept_types,
-    of_all_rows,
-    one_of,
-)
+from tf_pfor.converters.lists._optional_values import first_with_value, item_at, of_all_rows, one_of
 from tf_pfor.converters.lists._ragged_optionals import kept, parts_of, read
-from tf_pfor.converters.lists._row_packs import unpack
 from tf_pfor.converters.lists._unpacked_optionals import opened_value, opened_values
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import (
-    ListRows,
-    OpenOptional,
-    PendingSum,
-    known_rows,
-    list_with_rows,
-    rows_of,
-)
+from tf_pfor.core.stacked_lists import OpenOptional, PendingSum, known_rows, list_with_rows, rows_of
 from tf_pfor.core.values import Value
 from tf_pfor.layouts import quick
 from tf_pfor.layouts.ragged_rules import ragged_rule
@@ -114,31 +99,17 @@ def _read(call: Call, optional: Value) -> list[Any]:
         return _values(call, source)
     found = zip(*(_values(call, term) for term in source.terms))
     return [
-        sum_of_lists(call, same) if same[0].dtype == tf.variant else call.emit("AddN", list(same))
+        sum_of_lists(call, same)
+        if same[0].dtype == tf.variant
+        else call.emit("AddN", [v.tensor for v in same])
         for same in found
     ]
 
 
-def _values(call: Call, source: Value) -> list[Any]:
+def _values(call: Call, source: Value) -> list[Value]:
     """The values in an optional, for the rows of the loop."""
     made, ids = _chosen(call, source)
-    if known_rows(source).holds.parts:
-        return read(call, made, ids, known_rows(source).holds.parts)
-    lead = tf.TensorShape([call.loop.static_length if ids is None else None])
-    dtypes, shapes = call.attr("output_types"), call.attr("output_shapes")
-    stacked = [s if d == tf.variant else lead.concatenate(s) for d, s in zip(dtypes, shapes)]
-    found = call.rebuild(optional=made, output_types=kept_types(dtypes), output_shapes=stacked)
-    with call.emit.graph.as_default():
-        found = [*map(as_read, found if isinstance(found, list) else [found], dtypes)]
-    rows = None if ids is None else ListRows(call.loop.length_tensor, ids=ids)
-    return [
-        unpack(call, t, call.op.outputs[k], rows)
-        if t.dtype == tf.variant
-        else t
-        if ids is None
-        else call.emit("GatherV2", t, ids, np.int32(0))
-        for k, t in enumerate(found)
-    ]
+    return read(call, made, ids, known_rows(source).holds.parts)
 
 
 def _chosen(call: Call, source: Value) -> tuple[tf.Tensor, tf.Tensor | None]:

@@ -165,17 +165,13 @@ def _new_scattered(call: Call, tensor: Value, indices: Value) -> Any:
     if known is not None and known >= 0:
         length = emit.constant(known.astype(np.int32))
     else:  # [n, k] -> [n], as long as the largest index says; -1 stands for none
-        spread = emit("ConcatV2", [indices.tensor, _minus_ones(call, indices)], np.int32(1))
+        nothing = emit("Fill", emit.shape_vector([call.loop.length, 1]), np.int32(-1))
+        spread = emit("ConcatV2", [indices.tensor, nothing], np.int32(1))
         top = emit("Max", spread, np.asarray([1], np.int32))
         lengths = emit("AddV2", top, np.int32(1))
         rows, length = ListRows(call.loop.length, lengths=lengths), longest(call, lengths)
     empty = emit("TensorListReserve", shape, length, element_dtype=tensor.dtype)
     return set_rows(call, StackedList.of(empty, rows), indices.tensor, tensor)
-
-
-def _minus_ones(call: Call, indices: Value) -> tf.Tensor:
-    """int32 [n, 1] of -1."""
-    return call.emit("Fill", call.emit.shape_vector([call.loop.length, 1]), np.int32(-1))
 
 
 @list_rule("TensorListScatterIntoExistingList")
@@ -223,16 +219,14 @@ def _within(call: Call, target: Value, indices: tf.Tensor) -> tf.Tensor:
 @list_rule("TensorListStack", attrs=("num_elements",))
 def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
     """Elements [n, ...] -> [T, n, ...] -> [n, T, ...]."""
-    if call.attr("element_dtype") == tf.variant and holds_packs(input_handle):
+    holds = known_rows(input_handle).holds
+    if call.attr("element_dtype") == tf.variant and (holds.packs or holds.items):
         raise CannotVectorize("the lists in a list are wanted as one tensor")
     known = call.output_shape()
     source, length = from_zero(call, input_handle), known[0] if known else None
     shape = asked_shape(call, source, _element(call))
-    if known_rows(source).holds.items:
-        if call.attr("element_dtype") == tf.variant:
-            raise CannotVectorize("the lists in a list are wanted as one tensor")
-        if not known_rows(source).holds.numbers:
-            return _of_ragged_items(call, source, shape)
+    if holds.items and not holds.numbers:
+        return _of_ragged_items(call, source, shape)
     if is_padded(call.op):
         return _padded(call, source, shape)
     may_be_longer = _tf.in_xla_context(call.emit.graph) and known_lengths(source) is not None

@@ -160,7 +160,9 @@ def _pieces(handle: tf.Tensor) -> list[tf.Tensor] | None:
             return None
         found.setdefault(int(index), handle.op.inputs[2])
         handle = handle.op.inputs[0]
-    length = tf.get_static_value(handle.op.inputs[1]) if _is_reserve(handle.op) else None
+    length = (
+        tf.get_static_value(handle.op.inputs[1]) if handle.op.type == "TensorListReserve" else None
+    )
     if not found or length is None or sorted(found) != list(range(int(length))):
         return None
     return [found[i] for i in range(int(length))]
@@ -170,7 +172,3 @@ def _are_equal(shapes: list[tf.TensorShape]) -> bool:
     """True when all [size, d, ...] are known to have the same d."""
     found = {s[1] if s.rank else None for s in shapes}
     return len(found) == 1 and None not in found
-
-
-def _is_reserve(op: tf.Operation) -> bool:
-    return op.type.endswith("Reserve") and len(op.inputs) == 2
