@@ -347,7 +347,7 @@ def _meets(graph: Any, args: list[Value]) -> bool:
     """The same for one branch. A size is an int, or a key that other sizes do not have."""
     known: dict[Any, tuple[Any, ...] | None] = {}
     for given, value in zip(graph.inputs, args):
-        own = [("own", id(size)) for size in value.sizes] if isinstance(value, Ragged) else []
+        own = [(size,) for size in value.sizes] if isinstance(value, Ragged) else []
         known[regions_.key(given)] = _keys(given, own)
     for op in graph.get_operations():
         facts = facts_of(op.type)
