@@ -38,6 +38,18 @@ def _words(x):
     return "-".join(map(named, x)) if isinstance(x, tuple) else x
 
 
+def errors(*rows, error=None):
+    """A test of calls that raise. A row is a call, its error unless all have ``error``, a text."""
+    rows = rows if error is None else [(call, error, text) for call, text in rows]
+
+    @pytest.mark.parametrize(("call", "kind", "text"), rows)
+    def test(call, kind, text):
+        with pytest.raises(kind, match=text):
+            call()
+
+    return test
+
+
 def refuse(one, *args, match, error=tf_pfor.NotVectorizableError, function=None, **options):
     """A map of ``one`` raises an error; ``function`` has options of a tf.function around it."""
     run = lambda *rows: mapped(one, *rows, **options)

@@ -1,6 +1,7 @@
 """A function of a row: mapped, in a Python loop over the rows, with gradients; and comparisons."""
 
 import concurrent.futures
+import contextlib
 
 import numpy as np
 import tensorflow as tf
@@ -236,6 +237,18 @@ def in_threads(work, numbers):
     """The results of ``work`` for each number, in a thread for each; raises errors of threads."""
     with concurrent.futures.ThreadPoolExecutor(len(numbers)) as pool:
         return list(pool.map(work, numbers))
+
+
+@contextlib.contextmanager
+def keras_policy(name):
+    """The dtype policy of Keras meanwhile."""
+    config = tf.keras.config
+    before = config.dtype_policy()
+    config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        config.set_dtype_policy(before)
 
 
 def of_unknown_n(x):

@@ -2,14 +2,19 @@
 
 import dataclasses
 import os
+import re
 import traceback
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
 from tests.cases import grid
+from tests.comparisons import strict_map
+from tests.devices import of_cpus
+from tf_pfor.core.errors import UnsupportedStateError
 
 X = np.ones([3, 2], np.float32)
 
@@ -45,12 +50,28 @@ def check(call, fn, error, *texts):
     assert "in user code" not in shown, shown
 
 
+def table_of_errors(rows, error=None):
+    """A test of calls that raise, in all ways: a row has the call, its error and what that says.
+
+    Where ``error`` is given, it is the one of all rows, which do not have it.
+    """
+
+    @grid(name=rows, how=CALLS)
+    def test(name, how):
+        run, *texts = rows[name]
+        check(CALLS[how], run, *([error] if error else []), *texts)
+
+    return test
+
+
 @dataclasses.dataclass
 class Unknown:
     tag: object
 
 
 mapped = lambda *elems: lambda: tf_pfor.vectorized_map(Untraced(), *elems)
+returns = lambda value: lambda: tf_pfor.pfor(lambda i: (i, value), 3)
+TENSORS = ("Expected: tensors", "Return the tensors")
 looped = lambda body, types: lambda: tf_pfor.for_loop(body, types, 3)
 
 
@@ -106,17 +127,25 @@ ERRORS = {
         lambda: tf_pfor.vectorized_map(lambda x: Unknown(object()), X), NO_TYPE, "type object"),
     "a dtype that cannot be stacked": (
         lambda: tf_pfor.pfor(lambda i: a_list(), 2), NO_TYPE, "variant", "Return"),
+    "a body that returns an object": (
+        returns(object()), NO_TYPE, "returned an object of type object", *TENSORS),
+    "a body that returns a function": (
+        returns(print), NO_TYPE, "an object of type builtin_function_or_method", *TENSORS),
+    "a body that returns a set": (
+        returns({1, 2}), NO_TYPE, "returned an object of type set", *TENSORS),
 }  # fmt: skip
 
 
-@grid(name=ERRORS, how=CALLS)
-def test_table_of_errors(name, how):
-    check(CALLS[how], *ERRORS[name])
-
+test_table_of_errors = table_of_errors(ERRORS)
 
 # -- vectorized_map --------------------------------------------------------------------------------
 
-
+# By name: the map, and the name of its argument in messages.
+WAYS = {
+    "vectorized_map": (tf_pfor.vectorized_map, "elems"),
+    "vmap": (lambda fn, x: tf_pfor.vmap(fn)(x), "args[0]"),
+    "explain": (tf_pfor.explain, "elems"),
+}
 NO_ROWS = {
     "range": (range(3), "is a range", "pfor(fn, n)"),
     "dataset": (tf.data.Dataset.range(3), "is a tf.data.Dataset", "dataset.batch(n).map("),
@@ -126,16 +155,11 @@ NO_ROWS = {
 }
 
 
-@grid(way=["vectorized_map", "vmap", "explain"], kind=NO_ROWS)
+@grid(way=WAYS, kind=NO_ROWS)
 def test_what_is_iterated_in_python_has_no_rows(call, kind, way):
     given, *texts = NO_ROWS[kind]
-    ways = {
-        "vectorized_map": (tf_pfor.vectorized_map, "elems['x']"),
-        "vmap": (lambda fn, x: tf_pfor.vmap(fn)(x), "args[0]['x']"),
-        "explain": (tf_pfor.explain, "elems['x']"),
-    }
-    run, name = ways[way]
-    check(call, lambda: run(Untraced(), {"x": given}), tf_pfor.ArgumentTypeError, *texts, name)
+    run, name = WAYS[way]
+    check(call, lambda: run(Untraced(), {"x": given}), NO_TYPE, *texts, f"{name}['x']")
 
 
 def test_a_range_that_all_examples_share():
@@ -202,19 +226,6 @@ def test_negative_iters_at_run_time():
 def test_bad_parallel_iterations(call, loop, block):
     wanted = "parallel_iterations must be a positive int or None"
     check(call, lambda: loop(3, parallel_iterations=block), WRONG, wanted, repr(block))
-
-
-# -- What the body returns -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "name"),
-    [(object(), "object"), (print, "builtin_function_or_method"), ({1, 2}, "set")],
-    ids=["object", "function", "set"],
-)
-def test_body_returns_a_python_object(call, value, name):
-    texts = (f"returned an object of type {name}", "Expected: tensors", "Return the tensors")
-    check(call, lambda: tf_pfor.pfor(lambda i: (i, value), 3), NO_TYPE, *texts)
 
 
 # -- Ops without a converter -----------------------------------------------------------------------
@@ -355,10 +366,68 @@ def test_duplicates_name_both_places():
     assert "override=True" in str(caught.value)
 
 
-def test_wrong_names_are_refused():
-    with pytest.raises(tf_pfor.RegistrationError, match="has no input.*'c'"):
-        tf_pfor.RegisterPFor("Cross", stacked=("a", "c"))(lambda call, a, b: a)
-    with pytest.raises(tf_pfor.RegistrationError, match="has no attribute.*'nope'"):
-        tf_pfor.RegisterPFor("Cross", attrs=("nope",))(lambda call, a, b: a)
-    with pytest.raises(tf_pfor.RegistrationError, match="expects a function"):
-        tf_pfor.RegisterPFor("Cross")(3)
+# -- What bodies do: errors name the user's own lines, and none of the package's ------------------
+
+
+@pytest.mark.parametrize("kind", ["layer", "model", "variable"])
+def test_what_makes_variables_in_the_body(call, kind):
+    def body(x):
+        if kind == "variable":
+            return tf.Variable([1.0, 2.0]) * x
+        dense = keras.layers.Dense(2)
+        return (keras.Sequential([dense]) if kind == "model" else dense)(x[None])[0]
+
+    name = "Variable" if kind == "variable" else "kernel"
+    check(
+        call,
+        lambda: tf_pfor.vectorized_map(body, X),
+        UnsupportedStateError,
+        f"The body makes the variable '{name}'",
+        f"{__file__}:{body.__code__.co_firstlineno + (2 if kind == 'variable' else 4)}",
+        "outside of the function that is mapped",
+    )
+
+
+def _lines_of(error):
+    """The lines of this file that an error of TensorFlow names, and all files that it names."""
+    found = re.findall(r'File "(.+)", line (\d+), in', str(error.value))
+    return [int(k) for file, k in found if file == __file__], {file for file, _ in found}
+
+
+@pytest.mark.parametrize("where", ["eager", "function", "unknown n"])
+@pytest.mark.parametrize("way", [tf_pfor.vectorized_map, lambda fn, x: tf_pfor.vmap(fn)(x)])
+@of_cpus
+def test_an_error_when_it_runs_names_the_users_line(where, way):
+    def body(x):
+        y = tf.exp(x)
+        return tf.gather(y, tf.cast(x[0] * 0, tf.int32) + 7)  # the line
+
+    def run(x):
+        return way(body, x)
+
+    signature = [tf.TensorSpec([None, 2])] if where == "unknown n" else None
+    fn = run if where == "eager" else tf.function(run, input_signature=signature)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="7 is not in") as caught:
+        fn(X)
+    lines, files = _lines_of(caught)
+    assert body.__code__.co_firstlineno + 2 in lines
+    package = os.path.dirname(tf_pfor.__file__)
+    assert not [f for f in files if f.startswith(package)]
+
+
+def test_inputs_that_differ_are_named():
+    rows = (tf.zeros([3, 2, 4]), tf.constant([[0, 1], [0, 0], [0, 1]]))
+    with pytest.raises(tf_pfor.NotVectorizableError, match="takes it where 'k' differs between it"):
+        strict_map(lambda r: tf.linalg.diag_part(r[0], k=r[1]), rows)
+
+
+@pytest.mark.parametrize("around", [lambda f: f, tf.function], ids=["eager", "tf.function"])
+def test_a_shape_error_of_the_body_lists_the_users_lines_only(around):
+    def mapped(x):
+        return tf_pfor.vectorized_map(lambda row: row @ tf.ones([3, 2]), x)
+
+    with pytest.raises(ValueError, match="in user code") as caught:
+        around(mapped)(tf.ones([3, 4]))
+    text = str(caught.value)
+    assert "row @ tf.ones([3, 2])" in text, text
+    assert "tf_pfor/" not in text.replace("tf_pfor/tests", ""), text

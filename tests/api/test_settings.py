@@ -9,6 +9,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import errors
+from tests.comparisons import in_threads
 from tests.fallback.test_fallback import UNREGISTERED, unregistered
 from tf_pfor.core import settings as core_settings
 
@@ -163,11 +165,7 @@ def test_the_whole_program_and_one_thread(program):
     def look(name):
         seen[name] = core_settings.current().randomness
 
-    def in_thread(name):
-        thread = threading.Thread(target=look, args=[name])
-        thread.start()
-        thread.join()
-
+    in_thread = lambda name: in_threads(look, [name])
     with tf_pfor.settings(randomness="same"):
         in_thread("beside a block")
         look("in a block")
@@ -185,23 +183,16 @@ def test_the_whole_program_and_one_thread(program):
 
 
 def test_threads_have_their_own():
-    wrong = []
     both = threading.Barrier(2)
     draw = tf_pfor.vmap(lambda x: x + tf.random.normal([]))
 
     def run(randomness):
         with tf_pfor.settings(randomness=randomness):
             for _ in range(20):
-                both.wait()
-                if draws_are_equal(draw) != (randomness == "same"):
-                    wrong.append(randomness)
+                both.wait(300)
+                assert draws_are_equal(draw) == (randomness == "same")
 
-    threads = [threading.Thread(target=run, args=[x]) for x in ("same", "different")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    in_threads(run, ("same", "different"))
 
 
 @pytest.mark.parametrize(
@@ -223,15 +214,13 @@ def test_wrong_options(options, text):
         tf_pfor.settings("error")
 
 
-def test_bools_are_bools():
-    for call in (
-        lambda: tf_pfor.settings(warn="no"),
-        lambda: tf_pfor.set_settings(warn=0),
-        lambda: tf_pfor.vmap(tf.sin, warn="no"),
-        lambda: tf_pfor.vectorized_map(tf.sin, tf.ones([2]), warn="no"),
-    ):
-        with pytest.raises(tf_pfor.ArgumentTypeError, match="warn must be a bool, found"):
-            call()
+NO_BOOL = (tf_pfor.ArgumentTypeError, "warn must be a bool, found")
+test_bools_are_bools = errors(
+    (lambda: tf_pfor.settings(warn="no"), *NO_BOOL),
+    (lambda: tf_pfor.set_settings(warn=0), *NO_BOOL),
+    (lambda: tf_pfor.vmap(tf.sin, warn="no"), *NO_BOOL),
+    (lambda: tf_pfor.vectorized_map(tf.sin, tf.ones([2]), warn="no"), *NO_BOOL),
+)
 
 
 def test_options_are_keywords():

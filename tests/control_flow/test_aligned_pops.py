@@ -6,40 +6,33 @@ import tensorflow as tf
 
 from tests.cases import case, refuse
 from tests.comparisons import compare
+from tests.samples.lists.tensor_list import count, empty, pop, push
 
-raw = tf.raw_ops
-HANDLE = np.zeros([0], np.int32)
 K = tf.constant([3, 2, 3, 1])  # how many lists a row pushes
 X = tf.constant(np.random.default_rng(0).normal(size=[4, 2]))
 
 
 def pushed(k, x):
     """A list of k lists of one item each: x, 2 x ... k x."""
-    made = raw.EmptyTensorList(element_shape=HANDLE, max_num_elements=-1, element_dtype=tf.variant)
 
-    def push(t, made):
-        one = raw.EmptyTensorList(element_shape=[2], max_num_elements=-1, element_dtype=x.dtype)
-        item = x * tf.cast(t + 1, x.dtype)
-        one = raw.TensorListPushBack(input_handle=one, tensor=item)
-        return t + 1, raw.TensorListPushBack(input_handle=made, tensor=one)
+    def add(t, made):
+        one = push(empty([2], x.dtype), x * tf.cast(t + 1, x.dtype))
+        return t + 1, push(made, one)
 
-    return tf.while_loop(lambda t, _: t < k, push, (0, made))[1]
+    return tf.while_loop(lambda t, _: t < k, add, (0, empty([], tf.variant)))[1]
 
 
 def popped(made):
-    made, one = raw.TensorListPopBack(
-        input_handle=made, element_shape=HANDLE, element_dtype=tf.variant
-    )
-    _, item = raw.TensorListPopBack(input_handle=one, element_shape=[2], element_dtype=X.dtype)
-    return made, tf.ensure_shape(item, [2])
+    made, one = pop(made, [], tf.variant)
+    return made, tf.ensure_shape(pop(one, [2], X.dtype)[1], [2])
 
 
 def pop_some(k, m, x):
-    def pop(t, made, s):
+    def take(t, made, s):
         made, item = popped(made)
         return t + 1, made, s * 0.5 + item
 
-    return tf.while_loop(lambda t, *_: t < m, pop, (0, pushed(k, x), x))[2]
+    return tf.while_loop(lambda t, *_: t < m, take, (0, pushed(k, x), x))[2]
 
 
 # Longer than what any row pops.
@@ -47,12 +40,12 @@ of_equal_lists = lambda k, m, x: pop_some(tf.constant(5), m, x)
 
 
 def stops_by_value(k, m, x):
-    def pop(t, made, s):
+    def take(t, made, s):
         made, item = popped(made)
         return t + 1, made, s + item**2
 
     goes_on = lambda t, _, s: (t < k) & (s[0] < tf.cast(m, x.dtype))
-    return tf.while_loop(goes_on, pop, (0, pushed(k, x), x))[2]
+    return tf.while_loop(goes_on, take, (0, pushed(k, x), x))[2]
 
 
 @pytest.mark.parametrize("strategy", ["compact", "mask"])
@@ -65,26 +58,24 @@ def test_rows_that_leave_early(model, pops, strategy):
 @case(refuse, K, tf.constant([1, 1, 0, 0]), X, match="whose rows differ in length")
 def test_what_is_left_after_the_loop(k, m, x):
     """Rows have lists of different lengths left, which are no longer popped in one place."""
-    pop = lambda t, made: (t + 1, popped(made)[0])
-    _, made = tf.while_loop(lambda t, _: t < m, pop, (0, pushed(k, x)))
+    take = lambda t, made: (t + 1, popped(made)[0])
+    _, made = tf.while_loop(lambda t, _: t < m, take, (0, pushed(k, x)))
     return popped(made)[1]
 
 
 @case(compare, K, X)
 def test_how_long_a_list_is_that_rows_begin_to_pop_late(k, x):
     """The length of each row's list, in the loop that pops it: such a loop moved the list."""
-    empty = raw.EmptyTensorList(element_shape=HANDLE, max_num_elements=-1, element_dtype=tf.variant)
 
     def move(t, made, moved):
-        made, item = raw.TensorListPopBack(
-            input_handle=made, element_shape=HANDLE, element_dtype=tf.variant
-        )
-        return t + 1, made, raw.TensorListPushBack(input_handle=moved, tensor=item)
+        made, item = pop(made, [], tf.variant)
+        return t + 1, made, push(moved, item)
 
     def add(t, made, total):
-        length = tf.cast(raw.TensorListLength(input_handle=made), x.dtype)
+        length = tf.cast(count(made), x.dtype)
         made, item = popped(made)
         return t + 1, made, total * 2 + item * length
 
-    _, _, moved = tf.while_loop(lambda t, *_: t < k, move, (0, pushed(k, x), empty))
+    start = (0, pushed(k, x), empty([], tf.variant))
+    _, _, moved = tf.while_loop(lambda t, *_: t < k, move, start)
     return tf.while_loop(lambda t, *_: t < k, add, (0, moved, tf.zeros([2], x.dtype)))[2]

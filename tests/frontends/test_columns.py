@@ -1,7 +1,6 @@
 """``column_function`` gives, for columns of NumPy and lists, what its function gives row by row."""
 
 import collections
-import concurrent.futures
 import pickle
 
 import numpy as np
@@ -9,6 +8,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import errors
+from tests.comparisons import in_threads
 from tf_pfor import ArgumentError, ArgumentTypeError, column_function
 from tf_pfor.frontends.columns._elements import ElementsFunction
 
@@ -262,9 +263,8 @@ def test_settings_are_followed():
 def test_threads():
     mapped = column_function(one, binary=["bytes"])
     wanted = by_rows(one, BATCH)
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        for found in pool.map(mapped, [BATCH] * 16):
-            assert_cells(found, wanted)
+    for found in in_threads(mapped, [BATCH] * 16):
+        assert_cells(found, wanted)
 
 
 def doubled(row):
@@ -341,27 +341,22 @@ def test_cells_that_do_not_fit(name):
         column_function(lambda row: {"y": row["x"]}, columns={"x": spec})({"x": column})
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: column_function(3), "fn must be a function"),
-        (lambda: column_function(one, columns="x"), "columns must be a list of names"),
-        (lambda: column_function(one, columns={"x": 3}), "tf.TensorSpec"),
-        (lambda: column_function(one, binary="x"), "binary must be a list of names"),
-        (lambda: column_function(one, out_shapes="dense"), "no option 'out_shapes'"),
-        (lambda: column_function(one, fallback="no"), "fallback"),
-        (lambda: column_function(one, columns=["xy"])({"x": [1]}), "has no column 'xy'"),
-        (lambda: tf.function(lambda: column_function(one)(BATCH))(), "Call it outside"),
-        (lambda: column_function(lambda row: row["x"])({"x": [1]}), "expected a dict of tensors"),
-        (lambda: column_function(lambda row: {"y": {}})({"x": [1]}), "for column 'y'"),
-        (lambda: column_function(lambda row: row)({"x": [b"\xff"]}), "no UTF-8"),
-        (lambda: column_function(doubled, binary=["z"])({"x": [1]}), "no result 'z'"),
-        (lambda: column_function(lambda row: {"y": row["xy"]})({"x": [1]}), "'xy', .* row lacks"),
-    ],
+test_wrong_use = errors(
+    (lambda: column_function(3), "fn must be a function"),
+    (lambda: column_function(one, columns="x"), "columns must be a list of names"),
+    (lambda: column_function(one, columns={"x": 3}), "tf.TensorSpec"),
+    (lambda: column_function(one, binary="x"), "binary must be a list of names"),
+    (lambda: column_function(one, out_shapes="dense"), "no option 'out_shapes'"),
+    (lambda: column_function(one, fallback="no"), "fallback"),
+    (lambda: column_function(one, columns=["xy"])({"x": [1]}), "has no column 'xy'"),
+    (lambda: tf.function(lambda: column_function(one)(BATCH))(), "Call it outside"),
+    (lambda: column_function(lambda row: row["x"])({"x": [1]}), "expected a dict of tensors"),
+    (lambda: column_function(lambda row: {"y": {}})({"x": [1]}), "for column 'y'"),
+    (lambda: column_function(lambda row: row)({"x": [b"\xff"]}), "no UTF-8"),
+    (lambda: column_function(doubled, binary=["z"])({"x": [1]}), "no result 'z'"),
+    (lambda: column_function(lambda row: {"y": row["xy"]})({"x": [1]}), "'xy', .* row lacks"),
+    error=(ArgumentError, ArgumentTypeError),
 )
-def test_wrong_use(make, message):
-    with pytest.raises((ArgumentError, ArgumentTypeError), match=message):
-        make()
 
 
 # -- Elements one by one, as Beam has them ---------------------------------------------------------

@@ -1,7 +1,6 @@
 """``tf_pfor.data.map_and_batch`` gives the results of ``map(fn).batch(n)`` over whole batches."""
 
 import collections
-import concurrent.futures
 
 import keras
 import numpy as np
@@ -10,6 +9,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.cases import grid
+from tests.comparisons import in_threads, value_and_gradient
 from tests.frontends.datasets import Dataset, assert_rows, results, rows
 from tf_pfor.data import map_and_batch, vectorize
 
@@ -295,8 +295,7 @@ class TestPlaces:
     def test_in_threads(self):
         transformation = map_and_batch(lambda i: i * 3, 4)
         run = lambda k: [int(x) for (x,) in rows(of_range(10 + k).apply(transformation))]
-        with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(run, range(8)))
+        found = in_threads(run, range(8))
         assert found == [[3 * i for i in range(10 + k)] for k in range(8)]
 
     def test_shards_shuffles_and_repeats(self):
@@ -318,8 +317,7 @@ class TestPlaces:
 
         # Each thread has another default graph. In a graph of others, a failed tf.map_fn leaves a
         # variable scope in which strategies cannot be entered.
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            found = pool.submit(run).result()
+        (found,) = in_threads(lambda _: run(), [0])
         assert_rows(found, [[i * i] for i in np.arange(8)])
 
     def test_a_map_in_the_function(self):
@@ -381,12 +379,10 @@ class TestVectorize:
         mapped = vectorize(lambda x, w: tf.reduce_sum(tf.tanh(x) * w), fallback="error")
         x, w = tf.constant(X), tf.constant(X[::-1])
         for run in (mapped, tf.function(mapped, jit_compile=True)):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                found = run(x, w)
+            found, slopes = value_and_gradient(lambda run=run: run(x, w), x)
             np.testing.assert_allclose(found, (np.tanh(X) * X[::-1]).sum(1), rtol=1e-4, atol=1e-5)
             wanted = (1 - np.tanh(X) ** 2) * X[::-1]
-            np.testing.assert_allclose(tape.gradient(found, x), wanted, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(slopes, wanted, rtol=1e-4, atol=1e-5)
 
     @pytest.mark.parametrize("n", [0, 1])
     def test_no_and_one_row(self, n):

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import errors
 from tests.devices import of_cpus
 from tests.frontends.datasets import Dataset
 from tf_pfor.data import explain, filter_map_and_batch, find_failure, map_and_batch, vectorize
@@ -52,18 +53,19 @@ def test_arguments(name):
     assert isinstance(found.value, tf_pfor.PforError)
 
 
-ELEMENTS = {
-    "datasets": lambda: Dataset.range(4).window(2),
-    "optionals": lambda: Dataset.from_tensors(tf.experimental.Optional.from_value(1)),
-}
-
-
-@pytest.mark.parametrize("name", ELEMENTS)
-def test_elements_that_cannot_be_batched(name):
-    with pytest.raises(
-        tf_pfor.ArgumentTypeError, match=r"A component of the dataset's elements is a"
-    ):
-        ELEMENTS[name]().apply(map_and_batch(identity, 2))
+NUMBERED = Dataset.range(4)
+OPTIONAL = tf.experimental.Optional.from_value
+batched = lambda dataset, fn=identity: dataset.apply(map_and_batch(fn, 2))
+ELEMENT = "A component of the dataset's elements is a"
+RESULT = "function of one element returned a"
+test_what_cannot_be_batched = errors(
+    (lambda: batched(NUMBERED.window(2)), ELEMENT),
+    (lambda: batched(Dataset.from_tensors(OPTIONAL(1))), ELEMENT),
+    (lambda: batched(NUMBERED, Dataset.range), RESULT),
+    (lambda: batched(NUMBERED, lambda i: tf.TensorArray(tf.int64, 1).write(0, i)), RESULT),
+    (lambda: batched(NUMBERED, OPTIONAL), RESULT),
+    error=tf_pfor.ArgumentTypeError,
+)
 
 
 def test_vectorize_takes_batches():
@@ -71,19 +73,6 @@ def test_vectorize_takes_batches():
     for dataset in (numbers, numbers.map(lambda i: {"a": i}), Dataset.zip((numbers, numbers))):
         with pytest.raises(tf_pfor.ArgumentError, match=r"component 0.* has shape \(\).*ds\.batch"):
             dataset.map(vectorize(lambda *x: x))
-
-
-RESULTS = {
-    "dataset": Dataset.range,
-    "array": lambda i: tf.TensorArray(tf.int64, 1).write(0, i),
-    "optional": tf.experimental.Optional.from_value,
-}
-
-
-@pytest.mark.parametrize("name", RESULTS)
-def test_results_that_cannot_be_stacked(name):
-    with pytest.raises(tf_pfor.ArgumentTypeError, match="function of one element returned a"):
-        Dataset.range(4).apply(map_and_batch(RESULTS[name], 2))
 
 
 def test_a_refusal_names_the_line():

@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.cases import grid
+from tests.cases import errors, grid
 from tests.frontends.datasets import Dataset, assert_rows, results, rows
 from tf_pfor.data import filter_map_and_batch, map_and_batch, vectorize
+from tf_pfor.frontends.data import _choice
 from tf_pfor.frontends.data._choice import Cost, _cost
 
 WORDS = ["a b c", "", "d", "e f", "g h i j"]
@@ -85,32 +86,33 @@ class TestPadding:
         with pytest.raises(tf.errors.InvalidArgumentError, match="padded_shapes has 4 for axis 0"):
             list(found)
 
-    @pytest.mark.parametrize(
-        ("shapes", "text"),
-        [
-            ([None, 2], r"padded_shapes\['ids'\] .* 1 axes"),
-            ("x", r"padded_shapes\['ids'\] must be a shape"),
-            (1.5, r"padded_shapes\['ids'\] must be a shape"),
-        ],
-    )
-    def test_shapes_that_do_not_fit(self, shapes, text):
-        with pytest.raises(tf_pfor.ArgumentError, match=text):
-            Dataset.range(4).apply(
-                map_and_batch(
-                    tokens, 2, padded_shapes={"ids": shapes, "grid": [None, None], "i": []}
-                )
-            )
 
-    @pytest.mark.parametrize("shapes", [[None], ([None], []), {"ids": [None], "grid": [3, 3]}])
-    def test_a_nest_that_does_not_fit(self, shapes):
-        with pytest.raises(tf_pfor.ArgumentError, match="padded_shapes is .* expected the nest"):
-            Dataset.range(4).apply(map_and_batch(tokens, 2, padded_shapes=shapes))
-
-    def test_options_that_disagree(self):
-        with pytest.raises(tf_pfor.ArgumentError, match="padding_values is given, and nothing"):
-            map_and_batch(tokens, 2, padding_values=1)
-        with pytest.raises(tf_pfor.ArgumentError, match='out_shapes is "dense"'):
-            vectorize(tokens, padded_shapes=[None], out_shapes="dense")
+padded_to = lambda shapes: Dataset.range(4).apply(map_and_batch(tokens, 2, padded_shapes=shapes))
+ids_to = lambda shape: padded_to({"ids": shape, "grid": [None, None], "i": []})
+WRONG = tf_pfor.ArgumentError
+test_shapes_that_do_not_fit = errors(
+    (lambda: ids_to([None, 2]), r"padded_shapes\['ids'\] .* 1 axes"),
+    (lambda: ids_to("x"), r"padded_shapes\['ids'\] must be a shape"),
+    (lambda: ids_to(1.5), r"padded_shapes\['ids'\] must be a shape"),
+    error=WRONG,
+)
+NEST = "padded_shapes is .* expected the nest"
+test_a_nest_that_does_not_fit = errors(
+    (lambda: padded_to([None]), NEST),
+    (lambda: padded_to(([None], [])), NEST),
+    (lambda: padded_to({"ids": [None], "grid": [3, 3]}), NEST),
+    error=WRONG,
+)
+test_options_that_disagree = errors(
+    (lambda: map_and_batch(tokens, 2, padding_values=1), "padding_values is given, and nothing"),
+    (
+        lambda: vectorize(tokens, padded_shapes=[None], out_shapes="dense"),
+        'out_shapes is "dense"',
+    ),
+    (lambda: filter_map_and_batch(dropped, 2, refill=False, choose="auto"), "needs refill=True"),
+    (lambda: map_and_batch(tokens, 2, choose="loop", randomness="same"), 'randomness="same"'),
+    error=WRONG,
+)
 
 
 class TestFilter:
@@ -175,10 +177,6 @@ class TestFilter:
         with pytest.raises(tf_pfor.ArgumentError, match=r"a pair \(keep, result\)"):
             Dataset.range(4).apply(filter_map_and_batch(fn, 2, choose=choose))
 
-    def test_refill_and_choose(self):
-        with pytest.raises(tf_pfor.ArgumentError, match="needs refill=True"):
-            filter_map_and_batch(dropped, 2, refill=False, choose="auto")
-
 
 def grids(i):
     """Results of which one size, both or none is the row's own."""
@@ -197,14 +195,14 @@ class TestChoose:
         assert_same(*forms)
 
     def test_auto(self, caplog, monkeypatch):
-        monkeypatch.setattr("tf_pfor.frontends.data._choice._SECONDS", 0.05)
+        monkeypatch.setattr(_choice, "_SECONDS", 0.05)
         with caplog.at_level(logging.INFO, "tf_pfor.data"):
             found = Dataset.range(100).apply(map_and_batch(lambda i: i * 2, 32, choose="auto"))
         assert "choose='auto'" in caplog.text
         assert_rows(rows(found), [[2 * i] for i in np.arange(100)])
 
     def test_auto_keeps_the_faster_one(self, caplog, monkeypatch):
-        monkeypatch.setattr("tf_pfor.frontends.data._choice._SECONDS", 0.1)
+        monkeypatch.setattr(_choice, "_SECONDS", 0.1)
         with caplog.at_level(logging.INFO, "tf_pfor.data"):
             Dataset.range(2000).apply(map_and_batch(lambda i: i * 2, 500, choose="auto"))
         assert "4 batches: vectorized" in caplog.text
@@ -222,7 +220,7 @@ class TestChoose:
         """The vectorized form starts late and is fast: it wins from 197 batches on."""
         slow, fast = Cost((2.0, 2.0), (1.0, 1.0)), Cost((100.0, 100.0), (0.5, 0.5))
         costs = iter([fast, slow] * 2)
-        monkeypatch.setattr("tf_pfor.frontends.data._choice._cost", lambda _: next(costs))
+        monkeypatch.setattr(_choice, "_cost", lambda _: next(costs))
         with caplog.at_level(logging.INFO, "tf_pfor.data"):
             found = dataset.apply(map_and_batch(lambda i: i * 2, 1, choose="auto"))
         assert caplog.text.strip().endswith(f": {chosen}.")
@@ -237,11 +235,11 @@ class TestChoose:
 
     def test_what_a_form_costs(self, monkeypatch):
         """The first batch counts as the start; the next one as neither, where more follow."""
-        monkeypatch.setattr("tf_pfor.frontends.data._choice._SECONDS", 2.5)
+        monkeypatch.setattr(_choice, "_SECONDS", 2.5)
 
         def cost(form):
             times = iter([(0.0, 0.0), (3.0, 5.0), (7.0, 7.0), (8.0, 9.0), (10.0, 13.0)])
-            monkeypatch.setattr("tf_pfor.frontends.data._choice._now", lambda: next(times))
+            monkeypatch.setattr(_choice, "_now", lambda: next(times))
             return _cost(form)
 
         assert cost(range(4)) == Cost(start=(3.0, 5.0), batch=(1.5, 3.0))
@@ -254,7 +252,7 @@ class TestChoose:
         assert rows(found) == []
 
     def test_auto_reads_few_elements(self, monkeypatch):
-        monkeypatch.setattr("tf_pfor.frontends.data._choice._SECONDS", 0.01)
+        monkeypatch.setattr(_choice, "_SECONDS", 0.01)
         read = []
 
         def source():
@@ -293,7 +291,3 @@ class TestChoose:
 
         with pytest.raises(tf_pfor.ArgumentError, match="outside of the function"):
             build()
-
-    def test_one_draw_for_all_is_no_loop(self):
-        with pytest.raises(tf_pfor.ArgumentError, match='randomness="same"'):
-            map_and_batch(lambda i: i, 2, choose="loop", randomness="same")

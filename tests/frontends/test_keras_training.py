@@ -11,6 +11,7 @@ import tensorflow as tf
 import tf_pfor
 from examples import keras_sequences
 from tests.cases import grid
+from tests.comparisons import close, gradient_of, keras_policy, pairwise, value_and_gradient
 
 PerExample = tf_pfor.keras.PerExampleGradientModel
 Vectorized = tf_pfor.keras.Vectorized
@@ -39,10 +40,9 @@ def looped(model, size=1, weights=None):
     total, losses = [0.0] * len(variables), []
     for start in range(0, len(X), size):
         some = slice(start, start + size)
-        with tf.GradientTape() as tape:
-            errors = tf.reduce_mean((model(X[some]) - Y[some]) ** 2, 1)
-            loss = tf.reduce_mean(errors if weights is None else errors * weights[some])
-        gradients = tape.gradient(loss, variables)
+        scales = 1.0 if weights is None else weights[some, None]
+        mean = lambda s=some, w=scales: tf.reduce_mean((model(X[s]) - Y[s]) ** 2 * w)
+        loss, gradients = value_and_gradient(mean, variables)
         scale = min(1.0, CLIP / max(float(tf.linalg.global_norm(gradients)), 1e-9))
         total = [t + g * scale for t, g in zip(total, gradients)]
         losses.append(float(loss))
@@ -67,8 +67,7 @@ def test_a_step_is_that_of_a_loop(size, weights, jit_compile):
         model, weights, microbatch_size=size, chunk_size=2, jit_compile=jit_compile
     )
     assert whole.jit_compile is jit_compile
-    for variable, value in zip(whole.trainable_variables, expected):
-        np.testing.assert_allclose(variable.numpy(), value, 1e-4, 1e-5)
+    pairwise(close, [v.numpy() for v in whole.trainable_variables], expected, 1e-4, 1e-5)
     np.testing.assert_allclose(logs["loss"], loss, 1e-4)
     np.testing.assert_allclose(logs["mae"], mae, 1e-4)
 
@@ -79,8 +78,7 @@ def test_penalties_are_not_clipped():
     expected, loss = looped(model)
     expected[0] = expected[0] - RATE * 2 * 0.1 * kernel.numpy()
     whole, logs = fitted(model, jit_compile=False)
-    for variable, value in zip(whole.trainable_variables, expected):
-        np.testing.assert_allclose(variable.numpy(), value, 1e-4, 1e-5)
+    pairwise(close, [v.numpy() for v in whole.trainable_variables], expected, 1e-4, 1e-5)
     np.testing.assert_allclose(logs["loss"], loss + penalty, 1e-4)
 
 
@@ -93,8 +91,7 @@ def test_without_clipping_it_is_fit(tmp_path):
         histories.append(model.fit(X, Y, 3, shuffle=False, verbose=0).history)
     for name, values in histories[0].items():
         np.testing.assert_allclose(values, histories[1][name], 1e-5)
-    for a, b in zip(*[m.get_weights() for m in models], strict=True):
-        np.testing.assert_allclose(a, b, 1e-4, 1e-5)
+    pairwise(close, *(m.get_weights() for m in models), 1e-4, 1e-5)
     mse, mae = np.mean((model(X) - Y) ** 2), np.abs(model(X) - Y).mean()
     np.testing.assert_allclose(whole.evaluate(X, Y, verbose=0), [mse, mae], 1e-4)
     whole.save(tmp_path / "m.keras")
@@ -106,14 +103,10 @@ def test_without_clipping_it_is_fit(tmp_path):
 def test_mixed_precision():
     """Gradients are clipped as without the scale of the loss."""
     expected, _ = looped(small())
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with keras_policy("mixed_float16"):
         whole, _ = fitted(small(), jit_compile=False)
-    finally:
-        keras.config.set_dtype_policy("float32")
     assert isinstance(whole.optimizer, keras.optimizers.LossScaleOptimizer)
-    for variable, value in zip(whole.trainable_variables, expected):
-        np.testing.assert_allclose(variable.numpy(), value, rtol=1e-2, atol=1e-4)
+    pairwise(close, [v.numpy() for v in whole.trainable_variables], expected, 1e-2, 1e-4)
 
 
 def test_noise_is_as_large_as_said():
@@ -176,13 +169,10 @@ def test_the_example_trains_as_by_hand():
 
 
 def test_mixed_precision_and_xla():
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
+    with keras_policy("mixed_bfloat16"):
         layer = Vectorized(keras_sequences.Pooled(2), supports_jit=True)
         inputs = keras.Input([4, 3])
         model = keras.Model(inputs, layer(keras.layers.Masking()(inputs)))
-    finally:
-        keras.config.set_dtype_policy("float32")
     assert model.output.dtype == "bfloat16"
     assert layer.weights[0].dtype == "float32"
     rows = np.repeat(X[:, None], 4, 1)
@@ -222,11 +212,11 @@ def test_replicas_take_the_step_of_one():
 
 def test_it_is_exported(tmp_path):
     net = keras.Sequential([keras.layers.Dense(3)])
-    model = tf_pfor.keras.PerExampleGradientModel(net)
+    model = PerExample(net)
     model.compile("sgd", "mse")
     x = np.random.default_rng(0).normal(size=[8, 5]).astype("float32")
     model.fit(x, np.zeros([8, 3]), verbose=0)
-    for number, each in enumerate((model, tf_pfor.keras.PerExampleGradientModel(net))):
+    for number, each in enumerate((model, PerExample(net))):
         each(x)
         each.export(str(tmp_path / str(number)), verbose=False)
         served = tf.saved_model.load(str(tmp_path / str(number)))
@@ -258,31 +248,30 @@ def test_ragged_batches(size, as_data):
     weights = [w.value for w in net.trainable_weights]
     wanted = [tf.zeros_like(w) for w in weights]
     for i in range(0, 4, size):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((net(TEXTS[i : i + size]) - SCORES[i : i + size]) ** 2)
-        found = [tf.convert_to_tensor(g) for g in tape.gradient(loss, weights)]
+        rows = slice(i, i + size)
+        loss = lambda rows=rows: tf.reduce_mean((net(TEXTS[rows]) - SCORES[rows]) ** 2)
+        found = [tf.convert_to_tensor(g) for g in gradient_of(loss, weights)]
         scale = tf.minimum(1.0, clip / tf.linalg.global_norm(found))
         wanted = [a + scale * g * size / 4 for a, g in zip(wanted, found)]
     wanted = [w - 0.1 * g for w, g in zip(weights, wanted)]
-    model = tf_pfor.keras.PerExampleGradientModel(net, clip_norm=clip, microbatch_size=size)
+    model = PerExample(net, clip_norm=clip, microbatch_size=size)
     model.compile(keras.optimizers.SGD(0.1), "mse")
     given = {"x": TEXTS, "y": SCORES, "batch_size": 4}
     if as_data:
         given = {"x": tf.data.Dataset.from_tensor_slices((TEXTS, SCORES)).batch(4)}
     model.fit(**given, verbose=0, shuffle=False)
-    for got, want in zip(weights, wanted, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+    pairwise(close, weights, wanted, 1e-4, 1e-6)
 
 
 def test_ragged_batches_that_groups_do_not_divide():
-    model = tf_pfor.keras.PerExampleGradientModel(MeanOfWords(), microbatch_size=3)
+    model = PerExample(MeanOfWords(), microbatch_size=3)
     model.compile("sgd", "mse")
     with pytest.raises((tf.errors.InvalidArgumentError, tf_pfor.ArgumentError), match="size is 3"):
         model.fit(TEXTS, SCORES, verbose=0)
 
 
 def test_sparse_batches_are_refused():
-    model = tf_pfor.keras.PerExampleGradientModel(keras.Sequential([keras.layers.Dense(1)]))
+    model = PerExample(keras.Sequential([keras.layers.Dense(1)]))
     model.model.build([None, 2])
     model.compile("sgd", "mse")
     data = tf.data.Dataset.from_tensors((tf.sparse.from_dense(tf.ones([3, 2])), tf.ones([3, 1])))
@@ -303,7 +292,7 @@ def test_an_export_has_the_inputs_of_the_model_inside(tmp_path, kind):
         y = keras.layers.Concatenate()([keras.Sequential(words)(ids), x])
         net = keras.Model({"ids": ids, "x": x} if kind == "named inputs" else [ids, x], y)
         given = given if kind == "named inputs" else [*given.values()]
-    model = tf_pfor.keras.PerExampleGradientModel(net)
+    model = PerExample(net)
     model.export(str(tmp_path / "m"), verbose=False)
     loaded = tf.saved_model.load(str(tmp_path / "m"))
     specs = loaded.signatures["serving_default"].structured_input_signature[1]

@@ -55,9 +55,8 @@ def test_variables_are_shared():
     np.testing.assert_allclose(fast(tf.constant(XS)), XS * [1, 2, 3], rtol=1e-6)
     v.assign([0.0, 1.0, 0.0])
     np.testing.assert_allclose(fast(tf.constant(XS)), XS * [0, 1, 0], rtol=1e-6)
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(fast(tf.constant(XS)))
-    np.testing.assert_allclose(tape.gradient(loss, v), XS.sum(0), rtol=1e-5)
+    slopes = gradient_of(lambda: tf.reduce_sum(fast(tf.constant(XS))), v)
+    np.testing.assert_allclose(slopes, XS.sum(0), rtol=1e-5)
 
 
 def test_a_training_step():
@@ -261,16 +260,9 @@ def test_helpers_with_control_flow(helper, kind):
     inner = tf.function(by_for)
     fns = {"for": by_for, "map_fn": mapped, "while": by_while, "called function": inner}
     fn = (lambda xs: inner(xs) * 2.0) if kind == "called function" else fns[kind]
-    plain, fast = tf.function(fn), tf_pfor.optimize(tf.function(fn))
-    results = []
-    for function in (plain, fast):
-        xs = tf.constant(XS)
-        with tf.GradientTape() as tape:
-            tape.watch(xs)
-            found = function(xs)
-        results.append((found, tape.gradient(found, xs)))
-    for wanted, got in zip(*results, strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    plain, fast, xs = tf.function(fn), tf_pfor.optimize(tf.function(fn)), tf.constant(XS)
+    wanted, found = (value_and_gradient(lambda f=f: f(xs), xs) for f in (plain, fast))
+    pairwise(np.testing.assert_allclose, found, wanted, rtol=1e-5)
     loop = {"map_fn": "tf.map_fn", "while": "while"}.get(kind, "for")
     assert any(r.kind == loop and r.is_vectorized for r in fast.report.records), str(fast.report)
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import errors
 from tests.comparisons import close
 from tf_pfor import ArgumentError, ArgumentTypeError, associative_scan, scan
 
@@ -150,35 +151,29 @@ def test_extension_types():
 RAGGED = tf.ragged.constant([[1.0, 2.0], [3.0]])
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "text"),
-    [
-        (lambda: scan(3, 0.0, tf.zeros([2])), ArgumentTypeError, "must be a function"),
-        (lambda: scan(decay, 0.0, tf.zeros([2]), axis=0.5), ArgumentTypeError, "axis must be"),
-        (lambda: scan(decay, 0.0, tf.zeros([2]), axis=1), ArgumentError, "no axis 1"),
-        (lambda: scan(decay, 0.0, X, reverse="no"), ArgumentTypeError, "reverse must be a bool"),
-        (lambda: scan(decay, 0.0, {"a": RAGGED}), ArgumentTypeError, "xs has a RaggedTensor"),
-        (lambda: scan(decay, 0.0, RAGGED.to_sparse()), ArgumentTypeError, "xs has a SparseTensor"),
-        (lambda: scan(lambda c, x: (c, RAGGED), 0.0, X), ArgumentTypeError, "y has a RaggedTensor"),
-        (lambda: scan(decay, 0.0), ArgumentError, "needs length"),
-        (lambda: scan(decay, [object()], X), ArgumentTypeError, "expected a tensor"),
-        (lambda: scan(decay, tf.zeros([3, 2]), X, axis=1), ArgumentError, "no room for axis 1"),
-        (lambda: scan(decay, 0.0, length=-1), ArgumentError, "length must be"),
-        (lambda: scan(decay, 0.0, tf.zeros([2]), length=3), ArgumentError, "must agree"),
-        (lambda: scan(decay, 0.0, (tf.zeros([2]), tf.zeros([3]))), ArgumentError, "must agree"),
-        (lambda: scan(lambda c, x: c, 0.0, tf.zeros([2])), ArgumentError, r"\(carry, y\)"),
-        (lambda: scan(lambda c, x: ((c, c), x), 0.0, tf.zeros([2])), ArgumentError, "structure"),
-        (lambda: scan(lambda c, x: (1, x), 0.0, tf.zeros([2])), ArgumentError, "int32"),
-        (
-            lambda: scan(lambda c, x: (x, x), 0.0, tf.zeros([2, 3])),
-            ArgumentError,
-            "the same dtypes",
-        ),
-    ],
+test_wrong_use = errors(
+    (lambda: scan(3, 0.0, tf.zeros([2])), ArgumentTypeError, "must be a function"),
+    (lambda: scan(decay, 0.0, tf.zeros([2]), axis=0.5), ArgumentTypeError, "axis must be"),
+    (lambda: scan(decay, 0.0, tf.zeros([2]), axis=1), ArgumentError, "no axis 1"),
+    (lambda: scan(decay, 0.0, X, reverse="no"), ArgumentTypeError, "reverse must be a bool"),
+    (lambda: scan(decay, 0.0, {"a": RAGGED}), ArgumentTypeError, "xs has a RaggedTensor"),
+    (lambda: scan(decay, 0.0, RAGGED.to_sparse()), ArgumentTypeError, "xs has a SparseTensor"),
+    (lambda: scan(lambda c, x: (c, RAGGED), 0.0, X), ArgumentTypeError, "y has a RaggedTensor"),
+    (lambda: scan(decay, 0.0), ArgumentError, "needs length"),
+    (lambda: scan(decay, [object()], X), ArgumentTypeError, "expected a tensor"),
+    (lambda: scan(decay, tf.zeros([3, 2]), X, axis=1), ArgumentError, "no room for axis 1"),
+    (lambda: scan(decay, 0.0, length=-1), ArgumentError, "length must be"),
+    (lambda: scan(decay, 0.0, tf.zeros([2]), length=3), ArgumentError, "must agree"),
+    (lambda: scan(decay, 0.0, (tf.zeros([2]), tf.zeros([3]))), ArgumentError, "must agree"),
+    (lambda: scan(lambda c, x: c, 0.0, tf.zeros([2])), ArgumentError, r"\(carry, y\)"),
+    (lambda: scan(lambda c, x: ((c, c), x), 0.0, tf.zeros([2])), ArgumentError, "structure"),
+    (lambda: scan(lambda c, x: (1, x), 0.0, tf.zeros([2])), ArgumentError, "int32"),
+    (
+        lambda: scan(lambda c, x: (x, x), 0.0, tf.zeros([2, 3])),
+        ArgumentError,
+        "the same dtypes",
+    ),
 )
-def test_wrong_use(call, error, text):
-    with pytest.raises(error, match=text):
-        call()
 
 
 def test_rows_that_disagree_when_it_runs():

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.api.test_errors import call, check  # noqa: F401  (a fixture)
+from tests.api.test_errors import table_of_errors
 from tests.comparisons import gradient_of, strict
 from tf_pfor import (
     ArgumentError,
@@ -366,22 +366,13 @@ WRONG = {
     "tol": (lambda: conjugate_gradient(tf.abs, X, tol=-1.0), "tol must be a number"),
     "maxiter": (lambda: conjugate_gradient(tf.abs, X, maxiter=1.5), "maxiter must be"),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", WRONG)
-def test_errors(call, kind):  # noqa: F811
-    run, words = WRONG[kind]
-    check(call, run, ArgumentError, words)
-
-
-@pytest.mark.parametrize(
-    "run",
-    [
-        lambda: gauss_newton_vector_product(tf.sin, 3),
-        lambda: ntk(3, X, X),
-        lambda: conjugate_gradient(3, X),
-        lambda: conjugate_gradient(tf.abs, X, preconditioner=3),
-    ],
+FUNCTIONS = {
+    "Gauss and Newton": lambda: gauss_newton_vector_product(tf.sin, 3),
+    "kernel": lambda: ntk(3, X, X),
+    "conjugate gradient": lambda: conjugate_gradient(3, X),
+    "preconditioner": lambda: conjugate_gradient(tf.abs, X, preconditioner=3),
+}
+test_errors = table_of_errors(WRONG, ArgumentError)
+test_what_is_no_function = table_of_errors(
+    {name: (run, "must be a function") for name, run in FUNCTIONS.items()}, ArgumentTypeError
 )
-def test_what_is_no_function(call, run):  # noqa: F811
-    check(call, run, ArgumentTypeError, "must be a function")

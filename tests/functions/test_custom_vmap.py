@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.api.test_errors import call, check  # noqa: F401  (a fixture)
+from tests.api.test_errors import table_of_errors
 from tests.comparisons import strict
 from tf_pfor import ArgumentError, ArgumentTypeError, NotVectorizableError, custom_vmap, vmap
 
@@ -251,12 +251,7 @@ WRONG = {
     "dtype": (lambda: vmap(with_rule(lambda n, b, x: ((x, tf.zeros([n], tf.int32)), True)))(X),
         "float32(3,)"),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", WRONG)
-def test_errors(call, kind):  # noqa: F811
-    run, words = WRONG[kind]
-    check(call, run, ArgumentError, words)
+test_errors = table_of_errors(WRONG, ArgumentError)
 
 
 def test_wrong_arguments():

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.api.test_errors import call, check  # noqa: F401  (a fixture)
+from tests.api.test_errors import table_of_errors
 from tests.comparisons import strict, strict_map
 from tf_pfor import ArgumentError, ArgumentTypeError, jvp, linearize, vjp
 
@@ -232,12 +232,7 @@ WRONG = {
     "resized": (lambda: linearize(lambda x: tf.image.resize(x[None, :, None], [1, 6]), A),
         ArgumentError, "TensorFlow"),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", WRONG)
-def test_errors(call, kind):  # noqa: F811
-    run, error, words = WRONG[kind]
-    check(call, run, error, words)
+test_errors = table_of_errors(WRONG)
 
 
 def test_vjp_takes_a_clipped_gradient_as_it_is_written():

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.api.test_errors import Untraced, call, check  # noqa: F401  (a fixture)
+from tests.api.test_errors import Untraced, table_of_errors
 from tests.comparisons import strict_map
 from tf_pfor import ArgumentError, ArgumentTypeError, associative_scan
 
@@ -133,18 +133,13 @@ WRONG = {
         "Expected: [('float32', TensorShape([2, 3]))]; found: [('int32'",
     ),
 }
-
-
-@pytest.mark.parametrize("kind", WRONG)
-def test_errors(call, kind):  # noqa: F811
-    run, words = WRONG[kind]
-    check(call, run, ArgumentError, words)
-
-
-def test_what_is_no_tensor(call):  # noqa: F811
-    check(call, lambda: associative_scan(3, X), ArgumentTypeError, "must be a function")
-    check(call, lambda: associative_scan(tf.add, X, axis=0.5), ArgumentTypeError, "an int")
-    check(call, lambda: associative_scan(tf.add, object()), ArgumentTypeError, "elems is a object")
+TYPES = {
+    "no function": (lambda: associative_scan(3, X), "must be a function"),
+    "no axis": (lambda: associative_scan(tf.add, X, axis=0.5), "an int"),
+    "no tensor": (lambda: associative_scan(tf.add, object()), "elems is a object"),
+}
+test_errors = table_of_errors(WRONG, ArgumentError)
+test_what_is_no_tensor = table_of_errors(TYPES, ArgumentTypeError)
 
 
 def test_unknown_sizes_that_differ():

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.api.test_errors import Untraced, call, check  # noqa: F401  (a fixture)
+from tests.api.test_errors import Untraced, table_of_errors
 from tests.comparisons import gradient_of, strict_map
 from tf_pfor import ArgumentError, ArgumentTypeError, vectorize
 
@@ -164,19 +164,13 @@ WRONG = {
     "scalar": (lambda: vectorize(lambda x: x[None])(B), "core dimensions are ()"),
 }  # fmt: skip
 
-
-@pytest.mark.parametrize("kind", WRONG)
-def test_errors(call, kind):  # noqa: F811
-    run, words = WRONG[kind]
-    check(call, run, ArgumentError, words)
-
-
-def test_what_is_no_tensor(call):  # noqa: F811
-    check(call, lambda: vectorize(3), ArgumentTypeError, "expects a function")
-    check(
-        call, lambda: vectorize(Untraced())(object()), ArgumentTypeError, "argument 0 is a object"
-    )
-    check(call, lambda: vectorize(lambda x: None)(B), ArgumentTypeError, "output 0 is a NoneType")
+TYPES = {
+    "no function": (lambda: vectorize(3), "expects a function"),
+    "no tensor": (lambda: vectorize(Untraced())(object()), "argument 0 is a object"),
+    "no result": (lambda: vectorize(lambda x: None)(B), "output 0 is a NoneType"),
+}
+test_errors = table_of_errors(WRONG, ArgumentError)
+test_what_is_no_tensor = table_of_errors(TYPES, ArgumentTypeError)
 
 
 def test_unknown_rank():

@@ -5,10 +5,11 @@ import pytest
 import tensorflow as tf
 
 from tests.comparisons import assert_close, check, gradient_of, mapped, notes, vectorized
+from tests.samples.lists.tensor_list import count, empty, get, pop, push, raw
+from tests.samples.lists.tensor_list import stacked as stack_of
 from tests.ways import table_of
 from tf_pfor import vectorized_map, vmap
 
-raw = tf.raw_ops
 both = pytest.mark.parametrize("strategy", ["compact", "mask"])
 NOTE = "of one invariant tensor"
 
@@ -112,7 +113,7 @@ def asked_later(k, x):
 
 def second_gradient(k, x):
     """An item popped of such a list may be pushed to another list."""
-    one = lambda: tf.reduce_sum(tf.sin(gradient(of_reads, [])(k, x)[0]))  # noqa: E731
+    one = lambda: tf.reduce_sum(tf.sin(gradient(of_reads, [])(k, x)[0]))
     return gradient_of(one, [x, W], unconnected_gradients="zero")
 
 
@@ -155,96 +156,67 @@ test_table_of_slopes = table_of(
 # -- lists that users make -------------------------------------------------------------------------
 
 
+ITEM = [3], tf.float64
+
+
 def pushed(k, limit=-1):
     """A list to which k trips push the same."""
-    handle = raw.EmptyTensorList(
-        element_shape=[3], max_num_elements=limit, element_dtype=tf.float64
-    )
-    return tf.while_loop(
-        lambda t, h: t < k,
-        lambda t, h: (t + 1, raw.TensorListPushBack(input_handle=h, tensor=ONES * 2.0)),
-        (0, handle),
-    )[1]
+    empty = raw.EmptyTensorList(element_shape=[3], max_num_elements=limit, element_dtype=tf.float64)
+    step = lambda t, h: (t + 1, push(h, ONES * 2.0))
+    return tf.while_loop(lambda t, h: t < k, step, (0, empty))[1]
 
 
 def length(k, x):
-    return raw.TensorListLength(input_handle=pushed(k))
+    return count(pushed(k))
 
 
 def popped(k, x):
-    handle, item = raw.TensorListPopBack(
-        input_handle=pushed(k + 1), element_shape=[3], element_dtype=tf.float64
-    )
-    return raw.TensorListLength(input_handle=handle), item + x
+    handle, item = pop(pushed(k + 1), *ITEM)
+    return count(handle), item + x
 
 
 def pushed_after(k, x):
-    handle = raw.TensorListPushBack(input_handle=pushed(k), tensor=x)
-    handle, a = raw.TensorListPopBack(
-        input_handle=handle, element_shape=[3], element_dtype=tf.float64
-    )
-    return a, raw.TensorListLength(input_handle=handle)
+    handle, a = pop(push(pushed(k), x), *ITEM)
+    return a, count(handle)
 
 
 def read(k, x):
-    return x + raw.TensorListGetItem(
-        input_handle=pushed(k + 1), index=k, element_shape=[3], element_dtype=tf.float64
-    )
+    return x + get(pushed(k + 1), k, *ITEM)
 
 
 def stacked(k, x):
-    handle = raw.TensorListResize(input_handle=pushed(k), size=4)
-    return raw.TensorListLength(input_handle=handle)
+    return count(raw.TensorListResize(input_handle=pushed(k), size=4))
 
 
 def in_a_branch(k, x):
     handle = pushed(k + 1)
-    return tf.cond(
-        x[0] > 0,
-        lambda: (
-            raw.TensorListPopBack(
-                input_handle=handle, element_shape=[3], element_dtype=tf.float64
-            ).tensor
-            + x
-        ),
-        lambda: x,
-    )
+    return tf.cond(x[0] > 0, lambda: pop(handle, *ITEM)[1] + x, lambda: x)
 
 
 def popped_in_a_loop(k, x):
     """A loop that pops and looks at the list in another way too."""
 
     def body(t, s, h):
-        size = tf.cast(raw.TensorListLength(input_handle=h), tf.float64)
-        h, item = raw.TensorListPopBack(input_handle=h, element_shape=[3], element_dtype=tf.float64)
+        size = tf.cast(count(h), tf.float64)
+        h, item = pop(h, *ITEM)
         return t + 1, s + item * size, h
 
     _, s, h = tf.while_loop(lambda t, *_: t < k // 2, body, (0, x, pushed(k)))
-    return s, raw.TensorListLength(input_handle=h)
+    return s, count(h)
 
 
 def pushed_in_a_second_loop(k, x):
-    _, h = tf.while_loop(
-        lambda t, h: t < k,
-        lambda t, h: (t + 1, raw.TensorListPushBack(input_handle=h, tensor=x)),
-        (0, pushed(k)),
-    )
-    return raw.TensorListPopBack(
-        input_handle=raw.TensorListPushBack(input_handle=h, tensor=x * 2.0),
-        element_shape=[3], element_dtype=tf.float64,
-    ).tensor, raw.TensorListLength(input_handle=h)  # fmt: skip
+    step = lambda t, h: (t + 1, push(h, x))
+    _, h = tf.while_loop(lambda t, h: t < k, step, (0, pushed(k)))
+    return pop(push(h, x * 2.0), *ITEM)[1], count(h)
 
 
 def of_a_list(k, x):
     """The last element of a list that holds such a list."""
-    lists = raw.EmptyTensorList(
-        element_shape=tf.constant([], tf.int32), max_num_elements=1, element_dtype=tf.variant
-    )
-    lists = raw.TensorListPushBack(input_handle=lists, tensor=pushed(3))
-    inner = raw.TensorListPopBack(
-        input_handle=lists, element_shape=tf.constant([], tf.int32), element_dtype=tf.variant
-    ).tensor
-    return raw.TensorListStack(input_handle=inner, element_shape=[3], element_dtype=tf.float64) + x
+    scalar = tf.constant([], tf.int32)
+    lists = raw.EmptyTensorList(element_shape=scalar, max_num_elements=1, element_dtype=tf.variant)
+    _, inner = pop(push(lists, pushed(3)), [], tf.variant)
+    return stack_of(inner, tf.float64, [3]) + x
 
 
 LISTS = (
@@ -259,7 +231,7 @@ test_table_of_lists = table_of(
 def test_a_list_without_room():
     """A push that fails must fail."""
     with pytest.raises(tf.errors.InvalidArgumentError, match="max_num_elements"):
-        vmap(lambda k: raw.TensorListLength(input_handle=pushed(k, limit=2)))(LENGTHS)
+        vmap(lambda k: count(pushed(k, limit=2)))(LENGTHS)
 
 
 def test_uniform_items_of_keras_layers():
@@ -285,14 +257,9 @@ def test_list_of_own_length_is_stacked():
     w = tf.constant([1.0, -2.0, 4.0], tf.float64)
 
     def body(k):
-        empty = raw.EmptyTensorList(element_shape=[3], max_num_elements=-1, element_dtype=w.dtype)
-        handle = tf.while_loop(
-            lambda t, _: t < k,
-            lambda t, made: (t + 1, raw.TensorListPushBack(input_handle=made, tensor=w)),
-            (0, empty),
-        )[1]
-        items = raw.TensorListStack(input_handle=handle, element_shape=[3], element_dtype=w.dtype)
-        return tf.reduce_sum(items, 0)
+        step = lambda t, made: (t + 1, push(made, w))
+        _, handle = tf.while_loop(lambda t, _: t < k, step, (0, empty(*ITEM)))
+        return tf.reduce_sum(stack_of(handle, tf.float64, [3]), 0)
 
     assert_close(vectorized_map(body, tf.constant(LENGTHS)), LENGTHS[:, None] * w.numpy())
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 import tf_pfor
 from tests.cases import case, grid
 from tests.comparisons import compare, gradient_of, mapped, of_unknown_n, strict_map
+from tests.samples.lists.tensor_list import count, get, pop, push, put, stacked
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4, 2)).astype(np.float32)
@@ -92,19 +93,12 @@ def test_per_row_size(x, i):
 
 @case(check, X, PLACE + 1)
 def test_scatter_push_and_pop_of_lists_of_different_length(x, i):
-    raw = tf.raw_ops
-    handle = raw.TensorListScatterV2(
+    handle = tf.raw_ops.TensorListScatterV2(
         tensor=x[:2], indices=tf.stack([i, 0]), element_shape=[2], num_elements=-1
     )
-    pushed = raw.TensorListPushBack(input_handle=handle, tensor=3.0 * x[0])
-    popped, last = raw.TensorListPopBack(
-        input_handle=pushed, element_shape=[2], element_dtype=tf.float32
-    )
-    sizes = [raw.TensorListLength(input_handle=h) for h in (handle, pushed, popped)]
-    item = raw.TensorListGetItem(
-        input_handle=popped, index=i, element_shape=[2], element_dtype=tf.float32
-    )
-    return last, item, *sizes
+    pushed = push(handle, 3.0 * x[0])
+    popped, last = pop(pushed, [2])
+    return last, get(popped, i, [2]), *map(count, (handle, pushed, popped))
 
 
 def test_stack_of_lists_of_different_length_is_ragged():
@@ -160,13 +154,7 @@ def test_a_list_that_is_an_argument_becomes_stacked(known):
 
         @tf.function(autograph=False)
         def inner(handle, x):
-            def body(row):
-                written = tf.raw_ops.TensorListSetItem(input_handle=handle, index=1, item=row)
-                return tf.raw_ops.TensorListStack(
-                    input_handle=written, element_shape=[2], element_dtype=tf.float32
-                )
-
-            return strict_map(body, x)
+            return strict_map(lambda row: stacked(put(handle, 1, row), shape=[2]), x)
 
         return inner(handle, x)
 
@@ -219,11 +207,12 @@ def test_gradient_of_an_invariant_list_read_per_row():
 
     @tf.function(autograph=False)
     def run(table, i):
-        with tf.GradientTape() as tape:
-            tape.watch(table)
+        def reads():
             ta = tf.TensorArray(tf.float32, size=4).unstack(table)
-            y = tf_pfor.vectorized_map(lambda k: ta.read(k) + tf.reduce_sum(ta.gather([k, k])), i)
-        return tape.gradient(y, table)
+            one = lambda k: ta.read(k) + tf.reduce_sum(ta.gather([k, k]))
+            return tf_pfor.vectorized_map(one, i)
+
+        return gradient_of(reads, table)
 
     found = run(tf.constant(X[0]), tf.constant([1, 1, 3]))
     np.testing.assert_allclose(found, [[0, 0], [10, 10], [0, 0], [5, 5]])

@@ -9,7 +9,18 @@ import tensorflow as tf
 import tf_pfor
 from tests.cases import case, grid
 from tests.comparisons import compare, mapped, needed_ops, pairwise, strict_map
-from tests.samples.lists.tensor_list import empty, get, listed, push, put, raw, reserved, stacked
+from tests.samples.lists.tensor_list import (
+    count,
+    empty,
+    get,
+    listed,
+    pop,
+    push,
+    put,
+    raw,
+    reserved,
+    stacked,
+)
 from tf_pfor.converters.lists._list_rows import own_rows
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
@@ -114,12 +125,8 @@ def test_writes_go_into_the_rows_of_the_mask():
 def test_push_and_pop_of_some_rows_change_their_length():
     def fn(handle, x):
         pushed = push(handle, x)
-        size = raw.TensorListLength(input_handle=pushed)
-        popped, last = raw.TensorListPopBack(
-            input_handle=pushed, element_shape=[2], element_dtype=tf.float32
-        )
-        again = raw.TensorListLength(input_handle=popped)
-        return size, last, again, get(popped, 3, [2]), popped
+        popped, last = pop(pushed, [2])
+        return count(pushed), last, count(popped), get(popped, 3, [2]), popped
 
     (size, last, again, item), _ = run_rows(fn, [NEW], IDS)
     np.testing.assert_array_equal(size, [5, 5, 5])
@@ -204,11 +211,8 @@ def test_handle_data_knows_the_stacked_elements():
 
 def test_lists_of_a_loop_body_that_may_not_be_mixed_are_refused_by_name():
     def body(x):
-        return raw.TensorListStack(
-            input_handle=put(reserved(2, [], tf.variant), 0, listed(x)),
-            element_shape=tf.constant([], tf.int32),
-            element_dtype=tf.variant,
-        )[0]
+        lists = put(reserved(2, [], tf.variant), 0, listed(x))
+        return stacked(lists, tf.variant, tf.constant([], tf.int32))[0]
 
     top = lambda x: stacked(body(x), shape=[2])
     found = tf.function(lambda x: tf_pfor.vectorized_map(top, x), autograph=False)(
@@ -227,10 +231,8 @@ def popped_and_pushed(k, x, reads):
     for t in range(5):
         made = push(made, x * (t + 1.0))
 
-    def pop(t, s, made):
-        made, item = raw.TensorListPopBack(
-            input_handle=made, element_shape=[2], element_dtype=tf.float32
-        )
+    def take(t, s, made):
+        made, item = pop(made, [2])
         return t + 1, s + item, made
 
     def body(t, s, made):
@@ -238,9 +240,9 @@ def popped_and_pushed(k, x, reads):
         return t + 1, tf.tanh(s + x + (get(made, 0, [2]) if reads else 0.0)), made
 
     start = (0, tf.zeros([2]), made)
-    _, s, made = tf.while_loop(lambda t, *_: t < k, pop, start, maximum_iterations=4)
+    _, s, made = tf.while_loop(lambda t, *_: t < k, take, start, maximum_iterations=4)
     _, s, made = tf.while_loop(lambda t, *_: t < 3, body, (0, s, made), maximum_iterations=4)
-    return s, raw.TensorListLength(input_handle=made), get(made, 0, [2])
+    return s, count(made), get(made, 0, [2])
 
 
 @grid(compiled=[False, True], reads=[False, True])
@@ -273,18 +275,13 @@ def test_arrays_of_no_items_do_not_grow_under_jit_compile():
 @pytest.mark.parametrize("of_lists", [False, True])
 def test_lists_that_were_made_eagerly(of_lists):
     """A loop pushes to a list that is no tensor of a graph."""
-    scalar = tf.zeros([0], tf.int32)
-    items = raw.EmptyTensorList(element_shape=scalar, max_num_elements=-1, element_dtype=tf.float32)
-    items = push(items, tf.constant(5.0))
-    lists = raw.EmptyTensorList(element_shape=scalar, max_num_elements=-1, element_dtype=tf.variant)
-    lists = push(lists, items)
+    items = push(empty([]), tf.constant(5.0))
+    lists = push(empty([], tf.variant), items)
 
     def one(k, x):
         target, item = (lists, push(items, x)) if of_lists else (items, x)
-        made = tf.while_loop(lambda t, _: t < k, lambda t, m: (t + 1, push(m, item)), (0, target))[
-            1
-        ]
-        return raw.TensorListLength(input_handle=made)
+        step = lambda t, made: (t + 1, push(made, item))
+        return count(tf.while_loop(lambda t, _: t < k, step, (0, target))[1])
 
     for function in (mapped, tf.function(mapped, autograph=False)):
         np.testing.assert_array_equal(function(one, K, ITEMS[:, 0]), K + 1)

@@ -38,13 +38,8 @@ def features(row):
 
 
 WANTED = [
-    {
-        "double": 2.0 * row["x"],
-        "words": row["text"].split(),
-        "back": row["ids"][::-1],
-        "pair": [row["x"]] * 2,
-    }
-    for row in ROWS
+    {"double": 2 * x, "words": text.split(), "back": ids[::-1], "pair": [x, x]}
+    for x, text, ids in zip(*DATA.values())
 ]
 
 
@@ -55,9 +50,7 @@ def engine(name):
 
 def plain(row):
     """A row of Python values."""
-    return {
-        name: cell.tolist() if isinstance(cell, np.ndarray) else cell for name, cell in row.items()
-    }
+    return {k: x.tolist() if isinstance(x, np.ndarray) else x for k, x in row.items()}
 
 
 @pytest.fixture

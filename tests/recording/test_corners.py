@@ -1,11 +1,14 @@
 """Tests of corners in which recorded ops must be as eager ops, or are refused."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.cases import grid
+from tests.cases import errors, grid
+from tests.comparisons import gradient_of
 from tf_pfor._tf import _eager_ops
 from tf_pfor.core.errors import UnsupportedStateError
 from tf_pfor.recording import traces
@@ -33,11 +36,8 @@ def test_gradients_of_a_long_recurrence_have_equal_bits():
 
     def gradient():
         h, w = tf.ones([1, 4]) * 0.3, tf.Variable(start)
-        with tf.GradientTape() as tape:
-            for _ in range(20):
-                h = tf.tanh(h @ w)
-            y = tf.reduce_sum(h**2)
-        return tape.gradient(y, w)
+        step = lambda h, _: tf.tanh(h @ w)
+        return gradient_of(lambda: tf.reduce_sum(functools.reduce(step, range(20), h) ** 2), w)
 
     np.testing.assert_array_equal(tf_pfor.lazy(gradient)(), gradient(), strict=True)
 
@@ -47,12 +47,8 @@ def test_gradients_of_a_convolution_have_equal_bits(monkeypatch):
     filters = tf.Variable(tf.random.stateless_normal([3, 3, 1, 3], [3, 4]))
     bias = tf.Variable(tf.zeros([3]))
 
-    def gradients():
-        with tf.GradientTape() as tape:
-            y = tf.nn.bias_add(tf.nn.conv2d(image, filters, 1, "VALID"), bias)
-            y = tf.reduce_sum(y**2)
-        return tuple(tape.gradient(y, [bias, filters]))
-
+    convolution = lambda: tf.nn.bias_add(tf.nn.conv2d(image, filters, 1, "VALID"), bias)
+    gradients = lambda: gradient_of(lambda: tf.reduce_sum(convolution() ** 2), (bias, filters))
     traced, first = [], Compiled._first
     monkeypatch.setattr(Compiled, "_first", lambda *args: traced.append(first(*args)) or traced[-1])
     for found, expected in zip(tf_pfor.lazy(gradients)(), gradients()):
@@ -65,15 +61,9 @@ def test_gradients_of_a_convolution_have_equal_bits(monkeypatch):
 def test_gradients_that_eager_ops_make_dense(monkeypatch):
     v = tf.Variable([1.0, 2.0, 3.0])
 
-    def fn(k):
-        with tf.GradientTape() as tape:
-            y = tf.gather(tf.constant([0.5, 1.0, 2.0]) + v, [2, 0])
-            z = tf.reduce_sum(y * y) * k
-        return tape.gradient(z, v)
-
-    def two(k):  # another form, which runs op by op
-        return fn(k) * 2.0
-
+    rows = lambda: tf.gather(tf.constant([0.5, 1.0, 2.0]) + v, [2, 0])
+    fn = lambda k: gradient_of(lambda: tf.reduce_sum(rows() ** 2) * k, v)
+    two = lambda k: fn(k) * 2.0  # another form, which runs op by op
     for patience, run in ((16, fn), (-1, two), (16, fn), (-1, fn)):
         monkeypatch.setattr(traces, "PATIENCE", patience)
         found = tf_pfor.lazy(run)(1.0)
@@ -185,7 +175,11 @@ DROPOUT = tf.keras.layers.Dropout(0.5)
 FULL = tf.ones([4])
 
 
-@pytest.mark.parametrize(("fn", "error", "message"), [
+def batch(fn, examples=tf.constant([1.0, 2.0])):  # noqa: B008
+    return tf_pfor.batched(fn)(examples)
+
+
+test_what_is_refused = errors(
     (lambda: tf_pfor.lazy(generator), tf_pfor.ArgumentTypeError, "generator function"),
     (lambda: tf_pfor.lazy(coroutine), tf_pfor.ArgumentTypeError, "coroutine function"),
     (lambda: tf_pfor.batched(generator), tf_pfor.ArgumentTypeError, "generator function"),
@@ -201,14 +195,7 @@ FULL = tf.ones([4])
         "Dropout does with training=True. Use .* tf.nn.dropout"),
     (lambda: batch(tf_pfor.cell(lambda x: DROPOUT(FULL * x, training=True))), UnsupportedStateError,
         "Dropout does with training=True. Use .* tf.nn.dropout"),
-])  # fmt: skip
-def test_what_is_refused(fn, error, message):
-    with pytest.raises(error, match=message):
-        fn()
-
-
-def batch(fn, examples=tf.constant([1.0, 2.0])):  # noqa: B008
-    return tf_pfor.batched(fn)(examples)
+)  # fmt: skip
 
 
 def test_the_ways_out():

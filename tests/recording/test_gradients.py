@@ -75,10 +75,7 @@ def unknown_sizes(x):
 
 
 def several_targets(x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        first, last = tf.split(x * x, 2)
-    return tape.gradient([first, last], x, output_gradients=[x[:1], x[1:]])
+    return gradient_of(lambda: tf.split(x * x, 2), x, output_gradients=[x[:1], x[1:]])
 
 
 def an_unused_result(x):
@@ -90,9 +87,8 @@ def an_unused_result(x):
 
 
 def rows_of_a_table(x):
-    with tf.GradientTape() as tape:
-        y = tf.reduce_sum(tf.gather(TABLE, [1, 2]) * x)
-    return tf.convert_to_tensor(tape.gradient(y, TABLE))
+    rows = lambda: tf.reduce_sum(tf.gather(TABLE, [1, 2]) * x)
+    return tf.convert_to_tensor(gradient_of(rows, TABLE))
 
 
 def unconnected(x):
@@ -105,10 +101,7 @@ def unconnected(x):
 
 def steps_of_descent(x):
     for _ in range(3):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_sum((x - 1.0) ** 2 * x)
-        x -= 0.1 * tape.gradient(loss, x)
+        x -= 0.1 * gradient_of(lambda x=x: tf.reduce_sum((x - 1.0) ** 2 * x), x)
     return x
 
 
@@ -144,9 +137,8 @@ def test_gradients_of_each_tree(unit):
     model = Model(UNITS[unit], np.float64)  # float32 rounds otherwise on some processors
 
     def gradients(tree):
-        with tf.GradientTape() as tape:
-            loss = model.loss(tree)
-        found = tape.gradient(loss, model.variables, unconnected_gradients="zero")
+        options = {"unconnected_gradients": "zero"}
+        loss, found = value_and_gradient(lambda: model.loss(tree), model.variables, **options)
         return loss, *map(tf.convert_to_tensor, found)
 
     expected = [tf.stack(column) for column in zip(*map(gradients, TREES))]

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import value_and_gradient
 from tests.recording.test_batched import TREES, Model, assert_close, one_by_one
 from tf_pfor.recording import columns as _columns
 from tf_pfor.recording import examples as _examples
@@ -98,13 +99,9 @@ def test_chunks(size):
         z = y * 2.0
         return {"z": z, "row": (z[: 1 + len(alive) % 2], 3), "none": None}
 
-    batch = tf_pfor.batched(fn, chunk_size=size)
-    with tf.GradientTape() as tape:
-        found = batch(TREES)["z"]
-    with tf.GradientTape() as other:
-        expected = one_by_one(lambda t: model.vector(t) * 2.0, TREES)
-    assert_close(found, expected)
-    assert_close(tape.gradient(found, model.weights), other.gradient(expected, model.weights))
+    batch, doubled = tf_pfor.batched(fn, chunk_size=size), lambda t: model.vector(t) * 2.0
+    found = value_and_gradient(lambda: batch(TREES)["z"], model.weights)
+    assert_close(found, value_and_gradient(lambda: one_by_one(doubled, TREES), model.weights))
     batch(TREES)
     assert len(alive) <= size
     with pytest.raises(KeyError, match="4") as error:

@@ -6,16 +6,13 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import in_threads
 from tf_pfor._tf import _eager_ops
 
 
 def elsewhere(fn):
     """The result of a function in another thread."""
-    found = []
-    thread = threading.Thread(target=lambda: found.append(fn()))
-    thread.start()
-    thread.join()
-    return found[0]
+    return in_threads(lambda _: fn(), [0])[0]
 
 
 def made_here():
@@ -112,10 +109,6 @@ def test_one_scope_in_two_threads():
             barrier.wait()
         found[k] = float(x), _eager_ops.catcher()
 
-    threads = [threading.Thread(target=run, args=(k,)) for k in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(run, range(2))
     assert found == {0: (0.0, None), 1: (2.0, None)}
     assert _eager_ops.is_idle()

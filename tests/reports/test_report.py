@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.cases import errors
 from tests.comparisons import in_threads
 from tests.fallback.test_fallback import UNREGISTERED, unregistered
 from tf_pfor.core.registry import Outcome
@@ -151,23 +152,14 @@ def test_inside_a_function_and_in_threads():
     assert len({str(r) for r in reports}) == 1
 
 
-@pytest.mark.parametrize(
-    ("args", "error", "text"),
-    [
-        ((), tf_pfor.ArgumentError, "number of iterations"),
-        ((-1,), tf_pfor.ArgumentError, "negative"),
-        ((1.5,), tf_pfor.core.errors.ArgumentTypeError, "integer"),
-        ((tf.ones([2, 1]), tf.ones([3, 1])), tf_pfor.ArgumentError, "differ"),
-    ],
+explained = lambda *args: lambda: tf_pfor.explain(lambda *x: x, *args)
+test_bad_arguments = errors(
+    (explained(), tf_pfor.ArgumentError, "number of iterations"),
+    (explained(-1), tf_pfor.ArgumentError, "negative"),
+    (explained(1.5), tf_pfor.ArgumentTypeError, "integer"),
+    (explained(tf.ones([2, 1]), tf.ones([3, 1])), tf_pfor.ArgumentError, "differ"),
+    (lambda: tf_pfor.explain(3, 4), tf_pfor.ArgumentTypeError, "function"),
 )
-def test_bad_arguments(args, error, text):
-    with pytest.raises(error, match=text):
-        tf_pfor.explain(lambda *x: x, *args)
-
-
-def test_not_a_function():
-    with pytest.raises(tf_pfor.core.errors.ArgumentTypeError, match="function"):
-        tf_pfor.explain(3, 4)
 
 
 def test_names_of_concrete_functions():

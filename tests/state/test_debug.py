@@ -1,14 +1,12 @@
 """Prints, asserts, checks, summaries and Python functions in a vectorized loop."""
 
-import glob
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
 from tests.cases import case
-from tests.comparisons import gradient_of, mapped
+from tests.comparisons import gradient_of
 from tf_pfor.core.errors import UnsupportedStateError
 
 X = tf.constant([1.0, -2.0, 3.0, -4.0])
@@ -215,11 +213,8 @@ def test_summaries(tmp_path):
 
 
 def _events(folder):
-    events = []
-    for path in glob.glob(str(folder / "*")):
-        for record in tf.data.TFRecordDataset(path):
-            events.append(tf.compat.v1.Event.FromString(record.numpy()))
-    return events
+    records = tf.data.TFRecordDataset([str(path) for path in folder.iterdir()])
+    return [tf.compat.v1.Event.FromString(record.numpy()) for record in records]
 
 
 # tf.summary's own functions need TensorBoard; they end in these.

@@ -24,10 +24,8 @@ _scalars = lambda: tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32,
 _vectors = lambda: tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, [-1.0, -2.0])
 
 
-def _dense():
-    return tf.lookup.experimental.DenseHashTable(
-        tf.int64, tf.float32, -1.0, empty_key=-7, deleted_key=-8
-    )
+def _dense(default=-1.0, empty=-7, deleted=-8):
+    return tf.lookup.experimental.DenseHashTable(tf.int64, tf.float32, default, empty, deleted)
 
 
 def _loop(body, *elems):
@@ -131,24 +129,10 @@ def test_an_insert_that_depends_on_a_find_is_refused_without_loops():
     assert table.size() == 0
 
 
-def _dense_vectors():
-    """Values are vectors."""
-    return tf.lookup.experimental.DenseHashTable(
-        tf.int64, tf.float32, [-1.0, -2.0], empty_key=-7, deleted_key=-8
-    )
-
-
-def _dense_keys():
-    """Keys are pairs."""
-    return tf.lookup.experimental.DenseHashTable(
-        tf.int64, tf.float32, -1.0, empty_key=[-7, -7], deleted_key=[-8, -8]
-    )
-
-
 DENSE = {  # a table, and the shape of what one iteration looks up
-    "keys": (_dense_keys, [3, 2]),
+    "keys": (lambda: _dense(-1.0, [-7, -7], [-8, -8]), [3, 2]),
     "scalars": (_dense, [3]),
-    "vectors": (_dense_vectors, [3]),
+    "vectors": (lambda: _dense([-1.0, -2.0]), [3]),
 }
 MODES = {
     "eager": lambda f, spec: f,

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import close, gradient_of
+from tests.comparisons import close, gradient_of, keras_policy
 from tests.tracing.counts import counts
 from tf_pfor.tracing import fingerprint
 from tf_pfor.tracing.identity import Tokens
@@ -286,11 +286,8 @@ def test_mixed_precision_is_seen():
         return keras.ops.cast(x, keras.config.dtype_policy().compute_dtype) * 2.0
 
     assert each(f, X).dtype == tf.float32
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
+    with keras_policy("mixed_bfloat16"):
         assert each(f, X).dtype == tf.bfloat16
-    finally:
-        keras.config.set_dtype_policy("float32")
 
 
 def test_a_tf_function_of_a_mapped_function():

@@ -1,13 +1,14 @@
 """Eager calls with another number of rows: from the second number on one trace takes any number."""
 
-# ruff: noqa: E731  (lambdas are what these tests are about)
+# ruff: noqa: B023
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import close
+from tests.cases import case
+from tests.comparisons import close, value_and_gradient
 
 each = tf_pfor.vectorized_map
 NUMBERS = (5, 3, 7, 5, 2, 4, 1)
@@ -15,6 +16,11 @@ NUMBERS = (5, 3, 7, 5, 2, 4, 1)
 
 def rows(n, *shape):
     return tf.constant(np.random.default_rng(n).normal(size=(n, *shape)), tf.float32)
+
+
+def is_traced(call, times, numbers=NUMBERS):
+    """The function is traced in so many of the calls."""
+    assert traced(call, numbers) == times
 
 
 def traced(call, numbers=NUMBERS):
@@ -34,22 +40,18 @@ def test_one_number_has_static_shapes():
     assert traced(call) == 2
 
 
-def test_vectorized_map():
-    def call(n):
-        w, xs = tf.constant(rows(3, 2)), rows(n, 4, 3)
-        close(each(lambda x: tf.tanh(x @ w), xs), [tf.tanh(x @ w) for x in xs])
-
-    assert traced(call) == 2
+@case(is_traced, 2)
+def test_vectorized_map(n):
+    w, xs = tf.constant(rows(3, 2)), rows(n, 4, 3)
+    close(each(lambda x: tf.tanh(x @ w), xs), [tf.tanh(x @ w) for x in xs])
 
 
-def test_nests_and_shared_rows():
-    def call(n):
-        a, b, c = rows(n, 3), rows(n + 100, 2)[:n].numpy(), rows(1, 3)
-        found = each(lambda e: (e["a"] * e["c"], e["b"]), {"a": a, "b": b, "c": c, "d": None})
-        close(found[0], a * c)
-        close(found[1], b)
-
-    assert traced(call, (5, 3, 7, 5, 2)) == 2
+@case(is_traced, 2, (5, 3, 7, 5, 2))
+def test_nests_and_shared_rows(n):
+    a, b, c = rows(n, 3), rows(n + 100, 2)[:n].numpy(), rows(1, 3)
+    found = each(lambda e: (e["a"] * e["c"], e["b"]), {"a": a, "b": b, "c": c, "d": None})
+    close(found[0], a * c)
+    close(found[1], b)
 
 
 @pytest.mark.parametrize("chunk_size", [None, 2])
@@ -157,20 +159,16 @@ def test_rows_that_the_function_also_closes_over():
     call(5), call(3), call(4)
 
 
-def test_no_rows_and_one_row():
-    def call(n):
-        assert each(lambda x: tf.reduce_sum(x) * 2.0, rows(n, 3)).shape == [n]
-
-    assert traced(call, (5, 3, 1, 0, 6)) == 3
+@case(is_traced, 3, (5, 3, 1, 0, 6))
+def test_no_rows_and_one_row(n):
+    assert each(lambda x: tf.reduce_sum(x) * 2.0, rows(n, 3)).shape == [n]
 
 
 def test_gradients_around_and_another_dtype():
     for n in NUMBERS:
         x = rows(n, 3)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = each(lambda row: tf.reduce_sum(row**3), x)
-        close(tape.gradient(y, x), 3 * x**2)
+        y, slopes = value_and_gradient(lambda: each(lambda row: tf.reduce_sum(row**3), x), x)
+        close(slopes, 3 * x**2)
         close(each(lambda row: tf.reduce_sum(row**3), tf.cast(x, tf.float64)), y)
 
 

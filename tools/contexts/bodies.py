@@ -50,20 +50,31 @@ class Body:
 BODIES: list[Body] = []
 
 
-def _plain(kind: str, **rows: Row) -> None:
+def _plain(kind: str, is_free: bool = False, **rows: Row) -> None:
     """Registers bodies without state; the name says what it does."""
     for name, row in rows.items():
-        BODIES.append(Body(kind, name.replace("_", " "), lambda row=row: (row, ())))
+        BODIES.append(Body(kind, name.replace("_", " "), lambda row=row: (row, ()), is_free))
 
 
-def _made(kind: str, *, is_free: bool = False) -> Callable[[Any], Any]:
-    """Registers a maker of a body and its state."""
+Held = tuple[Callable[[], Any], Callable[[Any, tf.Tensor], Any]]
 
-    def register(make: Any) -> Any:
-        BODIES.append(Body(kind, make.__name__.strip("_").replace("_", " "), make, is_free))
-        return make
 
-    return register
+def _with_state(kind: str, is_free: bool = False, **rows: Held) -> None:
+    """Registers bodies with state: what makes it, and the function of it and of a row."""
+    for name, (make, row) in rows.items():
+
+        def body(make: Any = make, row: Any = row) -> tuple[Row, Sequence[Any]]:
+            held = make()
+            return (lambda r: row(held, r)), _variables(held)
+
+        BODIES.append(Body(kind, name.replace("_", " "), body, is_free))
+
+
+def _variables(held: Any) -> Sequence[Any]:
+    """The variables of a generator, a metric or a layer; of a variable, itself."""
+    if isinstance(held, tf.random.Generator):
+        return [held.state]
+    return [held] if isinstance(held, tf.Variable) else held.variables
 
 
 def _size(r: tf.Tensor) -> tf.Tensor:
@@ -291,23 +302,53 @@ _layer("Keras layers", "GRU that returns sequences", lambda: _layers.GRU(3, retu
 _layer("Keras layers", "batch normalization, training", _layers.BatchNormalization, training=True)
 
 
-@_made("Keras layers")
-def _self_attention() -> Any:
+def _attention() -> Any:
     tf.keras.utils.set_random_seed(3)
     layer = _layers.MultiHeadAttention(2, 3)
     layer(tf.zeros([1, 2, D]), tf.zeros([1, 2, D]))
-    return (lambda r: layer(r[None], r[None])[0]), layer.variables
+    return layer
 
 
-@_made("Keras layers", is_free=True)
-def _dropout_training() -> Any:
-    layer = _layers.Dropout(0.5, seed=3)
-    return (lambda r: layer(r, training=True)), layer.variables
+def _dropout() -> Any:
+    return _layers.Dropout(0.5, seed=3)
 
+
+_with_state(
+    "Keras layers", self_attention=(_attention, lambda layer, r: layer(r[None], r[None])[0])
+)
+_with_state(
+    "Keras layers",
+    is_free=True,
+    dropout_training=(_dropout, lambda layer, r: layer(r, training=True)),
+)
 
 # ---------------------------------------------------------------------------
 # State, randomness and effects
 # ---------------------------------------------------------------------------
+
+
+def _generator() -> tf.random.Generator:
+    return tf.random.Generator.from_seed(5)
+
+
+def _variable(start: Any) -> Callable[[], tf.Variable]:
+    return lambda: tf.Variable(start)
+
+
+def _after(change: Any, result: tf.Tensor) -> tf.Tensor:
+    """The result of a row behind what it changes."""
+    return result
+
+
+def _counted(v: tf.Variable, r: tf.Tensor) -> Any:
+    v.assign_add(1.0)
+    return r[0] * v
+
+
+def _mean_so_far(mean: Any, r: tf.Tensor) -> Any:
+    mean.update_state(tf.reduce_sum(r))
+    return r[0] + mean.result()
+
 
 _plain(
     "random numbers",
@@ -316,109 +357,41 @@ _plain(
 )
 
 
-@_made("random numbers", is_free=True)
-def _free_draw() -> Any:
-    return (lambda r: tf.random.normal([3]) + r[0, :3]), ()
-
-
-@_made("random numbers", is_free=True)
-def _draw_as_large_as_the_row() -> Any:
-    return (lambda r: tf.random.uniform(tf.shape(r)) * r), ()
-
-
-@_made("random numbers", is_free=True)
-def _shuffled() -> Any:
-    return (lambda r: tf.random.shuffle(r)), ()
-
-
-@_made("random numbers")
-def _generator() -> Any:
-    source = tf.random.Generator.from_seed(5)
-    return (lambda r: source.normal([2]) + r[0, :2]), [source.state]
-
-
-@_made("random numbers")
-def _generator_as_large_as_the_row() -> Any:
-    source = tf.random.Generator.from_seed(5)
-    return (lambda r: source.normal(tf.shape(r)) + r), [source.state]
-
-
-@_made("variables")
-def _variable_that_is_read() -> Any:
-    v = tf.Variable(W)
-    return (lambda r: r @ v), [v]
-
-
-@_made("variables")
-def _variable_that_is_looked_up() -> Any:
-    v = tf.Variable(TABLE)
-    return (lambda r: tf.gather(v, _ids(r))), [v]
-
-
-@_made("variables")
-def _sum_in_a_variable() -> Any:
-    v = tf.Variable(0.0)
-
-    def row(r: tf.Tensor) -> Any:
-        v.assign_add(tf.reduce_sum(r))
-        return r[0]
-
-    return row, [v]
-
-
-@_made("variables")
-def _moving_average() -> Any:
-    v = tf.Variable(tf.zeros([D]))
-
-    def row(r: tf.Tensor) -> Any:
-        v.assign(0.9 * v + 0.1 * tf.reduce_mean(r, 0))
-        return r[0]
-
-    return row, [v]
-
-
-@_made("variables")
-def _scatter_into_a_variable() -> Any:
-    v = tf.Variable(tf.zeros([7, D]))
-
-    def row(r: tf.Tensor) -> Any:
-        v.scatter_add(tf.IndexedSlices(r, _ids(r)))
-        return r[0]
-
-    return row, [v]
-
-
-@_made("variables")
-def _metric() -> Any:
-    mean = tf.keras.metrics.Mean()
-
-    def row(r: tf.Tensor) -> Any:
-        mean.update_state(tf.reduce_sum(r))
-        return r[0]
-
-    return row, mean.variables
-
-
-@_made("variables")
-def _counter() -> Any:
-    count = tf.Variable(0.0)
-
-    def row(r: tf.Tensor) -> Any:
-        count.assign_add(1.0)
-        return r[0] * count
-
-    return row, [count]
-
-
-@_made("variables")
-def _result_of_a_metric() -> Any:
-    mean = tf.keras.metrics.Mean()
-
-    def row(r: tf.Tensor) -> Any:
-        mean.update_state(tf.reduce_sum(r))
-        return r[0] + mean.result()
-
-    return row, mean.variables
+_plain(
+    "random numbers",
+    is_free=True,
+    free_draw=lambda r: tf.random.normal([3]) + r[0, :3],
+    draw_as_large_as_the_row=lambda r: tf.random.uniform(tf.shape(r)) * r,
+    shuffled=lambda r: tf.random.shuffle(r),
+)
+_with_state(
+    "random numbers",
+    generator=(_generator, lambda g, r: g.normal([2]) + r[0, :2]),
+    generator_as_large_as_the_row=(_generator, lambda g, r: g.normal(tf.shape(r)) + r),
+)
+_with_state(
+    "variables",
+    variable_that_is_read=(_variable(W), lambda v, r: r @ v),
+    variable_that_is_looked_up=(_variable(TABLE), lambda v, r: tf.gather(v, _ids(r))),
+    sum_in_a_variable=(
+        _variable(0.0),
+        lambda v, r: _after(v.assign_add(tf.reduce_sum(r)), r[0]),
+    ),
+    moving_average=(
+        _variable(tf.zeros([D])),
+        lambda v, r: _after(v.assign(0.9 * v + 0.1 * tf.reduce_mean(r, 0)), r[0]),
+    ),
+    scatter_into_a_variable=(
+        _variable(tf.zeros([7, D])),
+        lambda v, r: _after(v.scatter_add(tf.IndexedSlices(r, _ids(r))), r[0]),
+    ),
+    metric=(
+        tf.keras.metrics.Mean,
+        lambda m, r: _after(m.update_state(tf.reduce_sum(r)), r[0]),
+    ),
+    counter=(_variable(0.0), _counted),
+    result_of_a_metric=(tf.keras.metrics.Mean, _mean_so_far),
+)
 
 
 def _lookup() -> tuple[Row, Sequence[Any]]:

@@ -43,9 +43,18 @@ def push(handle, x):
     return raw.TensorListPushBack(input_handle=handle, tensor=x)
 
 
-def _reserve_of_length(length):
-    handle = reserved(length, [2])
+def pop(handle, shape=-1, dtype=tf.float32):
+    """The list without its last item, and the item."""
+    shape = tf.constant(shape, tf.int32)
+    return raw.TensorListPopBack(input_handle=handle, element_shape=shape, element_dtype=dtype)
+
+
+def count(handle):
     return raw.TensorListLength(input_handle=handle)
+
+
+def _reserve_of_length(length):
+    return count(reserved(length, [2]))
 
 
 def _reserve_and_read(length, x):
@@ -136,7 +145,7 @@ def _resize(x):
 
 def _resize_per_row(x, size):
     made = raw.TensorListResize(input_handle=listed(x), size=size)
-    return get(made, 0), raw.TensorListLength(input_handle=made)
+    return get(made, 0), count(made)
 
 
 def _push_back_batch(x, y):
@@ -180,8 +189,7 @@ SAMPLES = [
         xla=False),
     sample("TensorListConcatLists", _concat_lists, normal(2, 2), normal(3, 2), xla=False,
            grad=False),
-    sample("TensorListLength", lambda x: raw.TensorListLength(input_handle=listed(x)),
-           normal(3, 2)),
+    sample("TensorListLength", lambda x: count(listed(x)), normal(3, 2)),
     sample("TensorListResize", _resize, normal(3, 2), xla=False),
     sample("TensorListResize", _resize_per_row, normal(3, 2), ints(low=1), label="per_row",
            xla=False),
