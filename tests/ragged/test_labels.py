@@ -145,6 +145,18 @@ test_table_of_means = table_of(
 )  # fmt: skip
 
 
+WITH_NUMBERS = {
+    "its length": lambda x: tf.concat([x[1:], [tf.size(x, x.dtype)]], 0),
+    "both ends": lambda x: tf.concat([[tf.size(x, x.dtype)], x, [7]], 0),
+    "its shape": lambda x: tf.concat([tf.shape(x, x.dtype), x], 0),
+    "its sum": lambda x: tf.concat([tf.shape(x, x.dtype), [tf.reduce_sum(x)]], 0),
+    "its places": lambda x: tf.concat([x, tf.range(tf.size(x, x.dtype)), tf.shape(x, x.dtype)], 0),
+}
+test_table_of_numbers_beside_rows = table_of(
+    WITH_NUMBERS, LABELS, ways=["eager, few rows", "function, few rows", "in a map"]
+)
+
+
 IN_TOP = {
     "targets": (
         lambda s, t: tf.math.in_top_k(t, s, 2),

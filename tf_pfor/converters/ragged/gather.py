@@ -180,7 +180,9 @@ def _checked(call: Call, at: tf.Tensor, sizes: tf.Tensor, size: RowSizes) -> tf.
 def concat(call: Call, values: list[Value], axis: Value) -> Any:
     """Along an axis that differs, or one behind these; of shapes, a shape."""
     if any(isinstance(v, RowShape) for v in values):
-        return _joined_shapes(call, values)
+        if all(isinstance(v, RowShape) or v.constant is not None for v in values):
+            return _joined_shapes(call, values)
+        values = [Value.stacked(v.tensor) if isinstance(v, RowShape) else v for v in values]
     rank = rank_of(values[0])
     (at,) = constant_axes(call, "axis", rank)
     first = next((v for v in values if isinstance(v, Ragged)), None)
