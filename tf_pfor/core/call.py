@@ -150,6 +150,20 @@ class Call:
         return is_free and len(readers) == 1 and readers[0].type in op_types
 
     @property
+    def uses_packed(self) -> bool:
+        """Whether the packed form of rows, whose size is known only when it runs, may be used.
+
+        In the body of another map its size would differ between the iterations of that.
+        """
+        graph = self.emit.graph
+        return not (_tf.in_xla_context(graph) or _tf.in_body(graph))
+
+    def require_packed(self, what: str = "entries of their own number") -> None:
+        """Refuses an op where the packed form may not be used: ``what`` says what would need it."""
+        if not self.uses_packed:
+            raise CannotVectorize(f"{what}, {self.where_padded}")
+
+    @property
     def where_padded(self) -> str:
         """Words for the place, for an op that cannot use the packed form of rows there."""
         return "under jit_compile" if _tf.in_xla_context(self.emit.graph) else "in a map of a map"

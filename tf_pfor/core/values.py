@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
+from tf_pfor.core.errors import CannotVectorize
 
 Shape = tuple[int | None, ...] | None
 """A static shape; None for an unknown dimension, and for an unknown rank."""
@@ -162,6 +163,19 @@ class Value:
     def inner_rank(self) -> int | None:
         """The rank that the user's function sees, None if unknown."""
         return None if self.inner_shape is None else len(self.inner_shape)
+
+    @property
+    def rank(self) -> int:
+        """The inner rank, which must be known."""
+        if self.inner_shape is None:
+            raise CannotVectorize("the rank of an input is unknown")
+        return len(self.inner_shape)
+
+    def size_at(self, axis: int) -> Any:
+        """The size along an inner axis: 1 in front of all axes, None if it is unknown."""
+        if axis < 0:
+            return 1
+        return None if self.inner_shape is None else self.inner_shape[axis]
 
     @property
     def constant(self) -> np.ndarray | None:

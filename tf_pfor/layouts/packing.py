@@ -24,7 +24,7 @@ from tf_pfor.layouts.pieces import (
     of_ranges,
     with_gradient,
 )
-from tf_pfor.layouts.row_sizes import RowSizes, Size, beside, count_of, dims_of
+from tf_pfor.layouts.row_sizes import RowSizes, Size, as_number, beside, count_of, dims_of
 
 
 def largest(size: Size) -> Any:
@@ -234,7 +234,7 @@ def _with_gradient(
 ) -> tf.Tensor:
     """``make(x)`` and its gradient, which needs the sizes and the room."""
     all_of = (*sizes, *room)
-    numbers = [s.tensor if isinstance(s, RowSizes) else s for s in all_of if not isinstance(s, int)]
+    numbers = [as_number(s) for s in all_of if not isinstance(s, int)]
 
     def back(dy: tf.Tensor, seen: Numbers | None) -> tf.Tensor:
         own: list[Any] = [*all_of]

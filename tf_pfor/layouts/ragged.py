@@ -37,7 +37,7 @@ from tf_pfor.core.values import (
     dims,
 )
 from tf_pfor.layouts.packing import cleaned, masked, pack, pad
-from tf_pfor.layouts.row_sizes import RowSizes, Size, count_of, dim, later
+from tf_pfor.layouts.row_sizes import RowSizes, Size, count_of, dim, is_one, later, row_counts
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -114,6 +114,11 @@ class Ragged(Value):
         both = itertools.zip_longest(self.sizes, other.sizes)
         own = all(a is b for a, b in both if isinstance(a, RowSizes) or isinstance(b, RowSizes))
         return own and as_tensor_shape(self.inner_shape).is_compatible_with(other.inner_shape)
+
+    def size_at(self, axis: int) -> Any:
+        """The size along an inner axis: an int, ``RowSizes``, an int32 scalar; None if unknown."""
+        is_merged = 0 <= axis < len(self.sizes)
+        return self.sizes[axis] if is_merged else Value.size_at(self, axis)
 
     @property
     def n_leading(self) -> int:
@@ -228,11 +233,11 @@ class Ragged(Value):
         so_far = 1
         for size in self.sizes:
             counts.append(so_far)
-            so_far = _times(so_far, size)
+            so_far = row_counts([so_far, size])
         n = count_of(self.sizes)
         for size, count in zip(reversed(self.sizes), reversed(counts)):
             if isinstance(size, RowSizes):
-                lengths = size.tensor if _is_one(count) else tf.repeat(size.tensor, count)
+                lengths = size.tensor if is_one(count) else tf.repeat(size.tensor, count)
                 found = kind.from_row_lengths(found, tf.cast(lengths, tf.int64), validate=False)
             else:
                 total = tf.reduce_sum(tf.broadcast_to(_tensor_of(count), [n]))
@@ -309,16 +314,6 @@ def _rank(tensor: tf.Tensor) -> int:
 
 def _tensor_of(size: Size) -> tf.Tensor:
     return size.tensor if isinstance(size, RowSizes) else tf.convert_to_tensor(size, tf.int32)
-
-
-def _is_one(size: Size) -> bool:
-    return isinstance(size, int) and size == 1
-
-
-def _times(a: Dim, b: Any) -> Any:
-    if _is_one(a):
-        return b.tensor if isinstance(b, RowSizes) else b
-    return a * (b.tensor if isinstance(b, RowSizes) else b)
 
 
 def _column(size: Size, n: Dim) -> tf.Tensor:

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.core.values import Shape
 from tf_pfor.layouts.ragged import Ragged, RowSizes, Size
+from tf_pfor.layouts.row_sizes import row_counts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,15 +116,6 @@ def packed_to(value: Ragged | tf.Tensor, count: int) -> tf.Tensor:
     made = tf.reshape(tensor, tf.stack([total, *rest]))
     made.set_shape([total if isinstance(total, int) else None, *known])
     return made
-
-
-def row_counts(sizes: Sequence[Size]) -> tf.Tensor:
-    """int32 [n]: how many entries of the packed form each row has."""
-    found: Any = None
-    for size in sizes:
-        own = size.tensor if isinstance(size, RowSizes) else size
-        found = own if found is None else found * own
-    return found
 
 
 def in_order(

@@ -240,6 +240,29 @@ Size = int | tf.Tensor | RowSizes
 """The size of rows along one axis: an int, int32 [] where all are equal, or ``RowSizes``."""
 
 
+def is_one(size: Any) -> bool:
+    """Whether an axis has size one in all rows."""
+    return isinstance(size, int) and size == 1
+
+
+def as_number(size: Any) -> Any:
+    """A size as a number: int32 [n], or one that all rows share."""
+    return size.tensor if isinstance(size, RowSizes) else size
+
+
+def at_rows(size: Size, rows: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """The size in the row of each of some entries; one number if all rows share it."""
+    return tf.cast(tf.gather(size.tensor, rows) if isinstance(size, RowSizes) else size, dtype)
+
+
+def row_counts(sizes: Sequence[Size]) -> Any:
+    """The number of entries of the packed form in each row: int32 [n], or one number."""
+    found: Any = 1
+    for number in map(as_number, sizes):
+        found = number if is_one(found) else found * number
+    return found
+
+
 def later(tensor: tf.Tensor, sizes: Sequence[Size], make: Callable[[], tf.Tensor]) -> Cell:
     """A cell whose tensor ``make`` makes of a tensor and sizes when it is read.
 
@@ -247,7 +270,7 @@ def later(tensor: tf.Tensor, sizes: Sequence[Size], make: Callable[[], tf.Tensor
     """
 
     def made() -> tf.Tensor:
-        given = [s.tensor if isinstance(s, RowSizes) else s for s in sizes]
+        given = [*map(as_number, sizes)]
         tensors = [t for t in given if isinstance(t, tf.Tensor)]
         return beside(max([tensor, *tensors], key=_tf.depth_of), make)
 

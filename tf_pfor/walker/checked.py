@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from tf_pfor.core.errors import ConversionError, Refused
 from tf_pfor.core.matching import check_attrs
 from tf_pfor.core.registry import REGISTRY, Outcome, Rule
 from tf_pfor.core.values import Shape, Value, dims, folded_form, merge
+from tf_pfor.layouts.ragged import Ragged
 
 # Which factors of a product are gradients, and counts of results: no result depends on these.
 _HINTS = frozenset({"grad_a", "grad_b", "grad_x", "grad_y", "num_split"})
@@ -38,6 +40,8 @@ def checked(call: Call, rule: Rule | None, returned: Any) -> list[Value]:
             raise _broken(call, rule, output.dtype.name, value.dtype.name)
         if value.dtype == tf.string and value.is_stacked and _tf.in_xla_context(call.emit.graph):
             raise Refused("it makes strings, and under jit_compile XLA compiles numbers only")
+        if isinstance(value, Ragged) and value.origin is None:
+            value = dataclasses.replace(value, origin=output)
         values.append(shaped(call, rule, value, dims(output)))
     return values
 

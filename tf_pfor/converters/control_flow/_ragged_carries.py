@@ -24,8 +24,8 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes
-from tf_pfor.layouts.ragged_parts import Form, in_order, row_counts, sizes_of
-from tf_pfor.layouts.row_sizes import Size
+from tf_pfor.layouts.ragged_parts import Form, in_order, sizes_of
+from tf_pfor.layouts.row_sizes import Size, row_counts
 
 CHANGES = "a loop variable whose shape differs between iterations"
 

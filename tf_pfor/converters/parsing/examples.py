@@ -8,6 +8,7 @@ other, and the begin of each example. The values are the packed form of ragged r
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,9 +25,8 @@ from tf_pfor.converters.parsing._batches import (
     strings,
 )
 from tf_pfor.converters.parsing._features import ragged_vector, sparse_vector
-from tf_pfor.converters.ragged._entries import require_packed
-from tf_pfor.converters.ragged._forms import after_check, from_packed, from_padded, row_sizes
-from tf_pfor.converters.ragged._windows import size_plus
+from tf_pfor.converters.ragged._entries import longest, own_splits
+from tf_pfor.converters.ragged._forms import after_check, from_padded, row_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
@@ -174,32 +174,31 @@ def _converted(call: Call, serialized: Value, names: str | None, features: Featu
     if not serialized.is_stacked or rank > 1:
         raise CannotVectorize("the examples are the same in all iterations, or a matrix")
     if features.own_lengths:
-        require_packed(call)
+        call.require_packed()
     lead: list[Dim] = [call.loop.length, *inner_dims(call, serialized)]
     flat = fold(call, serialized, rank)
     given = strings(call, []) if names is None else names_of(call, names, lead)
     with call.emit.as_default():
         dense, own = parse(call, flat, given, features)
         kind = _Vectors(call, lead[1]) if rank else _Singles(call)
-        return _ordered(call, kind, features, dense, own)
+        return _ordered(kind, features, dense, own)
 
 
 def _of_own_number(
     call: Call, serialized: Ragged, names: str | None, features: Features
 ) -> list[Value]:
     """The examples, as many as each row has."""
-    require_packed(call)
+    call.require_packed()
     given: Any = None if names is None else call.inputs[names]
     if given is not None and 0 not in (given.inner_shape or ()):
         raise CannotVectorize("examples that have names differ in number between iterations")
     size = serialized.size
     with call.emit.as_default():
         dense, own = parse(call, serialized.tensor, strings(call, []), features)
-        return _ordered(call, _OwnVectors(call, size), features, dense, own)
+        return _ordered(_OwnVectors(call, size), features, dense, own)
 
 
 def _ordered(
-    call: Call,
     kind: _Singles | _Vectors | _OwnVectors,
     features: Features,
     dense: Sequence[tf.Tensor],
@@ -208,29 +207,18 @@ def _ordered(
     """The values in the order of the op's outputs."""
     n_ragged, n_sparse = len(features.ragged), len(features.sparse)
     ragged, sparse = own[:n_ragged], own[n_ragged : n_ragged + n_sparse]
-    parts = [kind.sparse(*x, at=k) for k, x in enumerate(sparse)]
+    parts = [kind.sparse(*x) for x in sparse]
     fixed, lengths = iter(dense), iter(own[n_ragged + n_sparse :])
-    values: list[Value] = []
-    for k, feature in enumerate(features.dense):
-        at = 3 * n_sparse + k
-        if feature.is_fixed:
-            values.append(kind.fixed(next(fixed), feature.shape, at))
-        else:
-            values.append(kind.of_own_length(*next(lengths), feature=feature, at=at))
-    first = 3 * n_sparse + len(features.dense)
-    ends = [
-        kind.ragged(*x, dtype=f[2], at=first + k)
-        for k, (x, f) in enumerate(zip(ragged, features.ragged, strict=True))
+    values = [
+        kind.fixed(next(fixed), feature.shape)
+        if feature.is_fixed
+        else kind.of_own_length(*next(lengths), feature=feature)
+        for feature in features.dense
     ]
-    columns = [[p[i] for p in parts] for i in range(3)]
-    return [
-        *columns[0],
-        *columns[1],
-        *columns[2],
-        *values,
-        *[e[0] for e in ends],
-        *[e[1] for e in ends],
-    ]
+    types = [dtype for *_, dtype in features.ragged]
+    ends = [kind.ragged(*x, dtype=dtype) for x, dtype in zip(ragged, types, strict=True)]
+    columns = [*zip(*parts)], values, [*zip(*ends)]
+    return [*itertools.chain(*columns[0], columns[1], *columns[2])]
 
 
 # ---------------------------------------------------------------------------
@@ -244,23 +232,23 @@ class _Singles:
     def __init__(self, call: Call):
         self.call = call
 
-    def fixed(self, tensor: tf.Tensor, shape: Sequence[int | None], at: int) -> Value:
+    def fixed(self, tensor: tf.Tensor, shape: Sequence[int | None]) -> Value:
         """[n, ...]."""
         tensor.set_shape([self.call.loop.static_length, *shape])
         return Value.stacked(tensor)
 
-    def sparse(self, values: tf.Tensor, splits: tf.Tensor, at: int) -> list[Value]:
+    def sparse(self, values: tf.Tensor, splits: tf.Tensor) -> list[Value]:
         """Indices, values and the shape of each row."""
-        return sparse_vector(self.call, values, splits, at)
+        return sparse_vector(self.call, values, splits)
 
-    def of_own_length(self, values: tf.Tensor, splits: tf.Tensor, feature: Dense, at: int) -> Value:
+    def of_own_length(self, values: tf.Tensor, splits: tf.Tensor, feature: Dense) -> Value:
         """[length, ...] of each row."""
         found, size = _blocks(self.call, values, differences(self.call, splits), feature)
-        return from_packed(self.call, found, [row_sizes(self.call, size)], at)
+        return Ragged.packed(found, [row_sizes(self.call, size)])
 
-    def ragged(self, values: tf.Tensor, splits: tf.Tensor, dtype: tf.DType, at: int) -> list[Value]:
+    def ragged(self, values: tf.Tensor, splits: tf.Tensor, dtype: tf.DType) -> list[Value]:
         """Values of each row, and no splits: that is what the kernel returns."""
-        return [ragged_vector(self.call, values, splits, at), nothing(self.call, dtype)]
+        return [ragged_vector(self.call, values, splits), nothing(self.call, dtype)]
 
 
 class _Vectors:
@@ -270,7 +258,7 @@ class _Vectors:
         self.call, self.m = call, m
         self.grid = call.emit.shape_vector([call.loop.length, m])
 
-    def fixed(self, tensor: tf.Tensor, shape: Sequence[int | None], at: int) -> Value:
+    def fixed(self, tensor: tf.Tensor, shape: Sequence[int | None]) -> Value:
         """[n, m, ...]."""
         sizes: Any = [self.call.loop.length, self.m, *shape]
         return Value.stacked(self.call.emit.reshape(tensor, sizes))
@@ -280,7 +268,7 @@ class _Vectors:
         counts = tf.reshape(differences(self.call, splits), self.grid)
         return counts, row_sizes(self.call, tf.reduce_sum(counts, 1))
 
-    def sparse(self, values: tf.Tensor, splits: tf.Tensor, at: int) -> list[Value]:
+    def sparse(self, values: tf.Tensor, splits: tf.Tensor) -> list[Value]:
         """Indices [k, 2], values [k] and the shape (m, most) of each row."""
         call = self.call
         counts, size = self._counts(splits)
@@ -288,10 +276,10 @@ class _Vectors:
         columns = tf.range(tf.shape(values)[0]) - tf.gather(splits, examples)
         indices = tf.cast(tf.stack([examples % self.m, columns], 1), tf.int64)
         most = row_sizes(call, _largest(counts))
-        elements = from_packed(call, values, [size], at)
-        return [from_packed(call, indices, [size], at), elements, _shape(call, [self.m, most])]
+        elements = Ragged.packed(values, [size])
+        return [Ragged.packed(indices, [size]), elements, _shape(call, [self.m, most])]
 
-    def of_own_length(self, values: tf.Tensor, splits: tf.Tensor, feature: Dense, at: int) -> Value:
+    def of_own_length(self, values: tf.Tensor, splits: tf.Tensor, feature: Dense) -> Value:
         """[m, longest of the row, ...], with the default behind the others."""
         call = self.call
         padded, lengths = _to_longest(call, values, splits, feature)  # [n * m, most, ...]
@@ -302,14 +290,14 @@ class _Vectors:
             wide.set_shape([None, self.m, None, *feature.shape[1:]])
         most = row_sizes(call, _largest(tf.reshape(lengths, self.grid)))
         sizes = [self.m, most]
-        return from_padded(call, masked(wide, sizes), sizes, is_clean=True)
+        return from_padded(masked(wide, sizes), sizes, is_clean=True)
 
-    def ragged(self, values: tf.Tensor, splits: tf.Tensor, dtype: tf.DType, at: int) -> list[Value]:
+    def ragged(self, values: tf.Tensor, splits: tf.Tensor, dtype: tf.DType) -> list[Value]:
         """Values, and the splits [m + 1], of each row."""
         counts, size = self._counts(splits)
         own = tf.pad(tf.cumsum(counts, 1), [[0, 0], [1, 0]])
         own.set_shape([self.call.loop.static_length, None])
-        return [from_packed(self.call, values, [size], at), Value.stacked(tf.cast(own, dtype))]
+        return [Ragged.packed(values, [size]), Value.stacked(tf.cast(own, dtype))]
 
 
 class _OwnVectors:
@@ -318,23 +306,17 @@ class _OwnVectors:
     def __init__(self, call: Call, m: RowSizes):
         self.call, self.m = call, m
 
-    def fixed(self, tensor: tf.Tensor, shape: Sequence[int | None], at: int) -> Value:
+    def fixed(self, tensor: tf.Tensor, shape: Sequence[int | None]) -> Value:
         """[m_i, ...] of each row."""
         tensor.set_shape([None, *shape])
-        return from_packed(self.call, tensor, [self.m], at)
+        return Ragged.packed(tensor, [self.m])
 
     def _sum(self, counts: tf.Tensor) -> RowSizes:
         """The number of values of each row, from the numbers of each example."""
         n = self.call.loop.length
         return row_sizes(self.call, tf.math.unsorted_segment_sum(counts, self.m.rows, n))
 
-    def _most(self, counts: tf.Tensor) -> RowSizes:
-        """The number of values of the longest example in each row."""
-        n = self.call.loop.length
-        found = tf.math.unsorted_segment_max(counts, self.m.rows, n)
-        return row_sizes(self.call, tf.maximum(found, 0))
-
-    def sparse(self, values: tf.Tensor, splits: tf.Tensor, at: int) -> list[Value]:
+    def sparse(self, values: tf.Tensor, splits: tf.Tensor) -> list[Value]:
         """Indices [k, 2], values [k] and the shape (m_i, most) of each row."""
         call, m = self.call, self.m
         counts = differences(call, splits)
@@ -343,29 +325,26 @@ class _OwnVectors:
         columns = tf.range(tf.shape(values)[0]) - tf.gather(splits, examples)
         examples -= tf.gather(m.starts, tf.gather(m.rows, examples))
         indices = tf.cast(tf.stack([examples, columns], 1), tf.int64)
-        elements = from_packed(call, values, [size], at)
+        elements = Ragged.packed(values, [size])
         return [
-            from_packed(call, indices, [size], at),
+            Ragged.packed(indices, [size]),
             elements,
-            _shape(call, [m, self._most(counts)]),
+            _shape(call, [m, longest(call, counts, m)]),
         ]
 
-    def of_own_length(self, values: tf.Tensor, splits: tf.Tensor, feature: Dense, at: int) -> Value:
+    def of_own_length(self, values: tf.Tensor, splits: tf.Tensor, feature: Dense) -> Value:
         """[m_i, longest of the row, ...], with the default behind the others."""
         call = self.call
         found, lengths = _to_longest(call, values, splits, feature)
         wide = pad(found, [self.m])
         wide.set_shape([call.loop.static_length, None, None, *feature.shape[1:]])
-        sizes = [self.m, self._most(lengths)]
-        return from_padded(call, masked(wide, sizes), sizes, is_clean=True)
+        sizes = [self.m, longest(call, lengths, self.m)]
+        return from_padded(masked(wide, sizes), sizes, is_clean=True)
 
-    def ragged(self, values: tf.Tensor, splits: tf.Tensor, dtype: tf.DType, at: int) -> list[Value]:
+    def ragged(self, values: tf.Tensor, splits: tf.Tensor, dtype: tf.DType) -> list[Value]:
         """Values, and the splits [m_i + 1], of each row."""
-        size, more = self._sum(differences(self.call, splits)), size_plus(self.m, 1)
-        own = tf.gather(splits, tf.range(tf.size(more.rows)) - more.rows)
-        own -= tf.gather(splits, tf.gather(self.m.starts, more.rows))
-        splits_of_rows = from_packed(self.call, tf.cast(own, dtype), [more], at)
-        return [from_packed(self.call, values, [size], at), splits_of_rows]
+        own, size = own_splits(self.call, tf.cast(splits, dtype), self.m)
+        return [Ragged.packed(values, [size]), own]
 
 
 def _largest(counts: tf.Tensor) -> tf.Tensor:

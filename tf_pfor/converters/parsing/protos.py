@@ -10,7 +10,6 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.converters.math._families import native_batch, table
-from tf_pfor.converters.ragged._entries import require_packed
 from tf_pfor.converters.ragged._forms import row_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -26,7 +25,7 @@ native_batch(table("EncodeProto", *_ENCODED))
 @source("DecodeProtoV2")
 def decode(call: Call, bytes: Value) -> Any:
     """One decoding of all texts: a field of a row has as many places as it fills, one at least."""
-    require_packed(call)
+    call.require_packed()
     inner = bytes.inner_shape
     if not is_static(inner):
         raise CannotVectorize("the shape of its texts is not known before running")

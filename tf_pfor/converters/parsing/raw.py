@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._entries import require_packed
-from tf_pfor.converters.ragged._forms import after_check, from_packed, row_sizes
+from tf_pfor.converters.ragged._forms import after_check, row_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, product
 from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged
 
 
 @RegisterPFor("DecodePaddedRaw", ("input_bytes",), attrs=("out_type", "little_endian"))
@@ -33,7 +33,7 @@ def decode_raw(call: Call, bytes: Value) -> Any:
     shape = call.output_shape()
     if shape is not None and None not in shape:  # by set_shape
         return _of_one_length(call, bytes, shape)
-    require_packed(call)
+    call.require_packed()
     lead = inner_dims(call, bytes)
     flat = fold(call, bytes, rank)
     width = call.output_dtype().size
@@ -47,7 +47,7 @@ def decode_raw(call: Call, bytes: Value) -> Any:
             own = _equal_in_rows(call, own, lead)
         with tf.control_dependencies([own]):
             numbers = call.rebuild(bytes=tf.strings.reduce_join(flat))
-        return from_packed(call, numbers, [*lead, row_sizes(call, own)], 0)
+        return Ragged.packed(numbers, [*lead, row_sizes(call, own)])
 
 
 def _equal_in_rows(call: Call, counts: tf.Tensor, lead: list[Dim]) -> tf.Tensor:

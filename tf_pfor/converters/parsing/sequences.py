@@ -24,14 +24,14 @@ from tf_pfor.converters.parsing._batches import (
     strings,
 )
 from tf_pfor.converters.parsing._features import ragged_vector, sparse_vector
-from tf_pfor.converters.ragged._entries import require_packed
-from tf_pfor.converters.ragged._forms import from_packed, from_padded, row_sizes
+from tf_pfor.converters.ragged._entries import longest, own_splits
+from tf_pfor.converters.ragged._forms import from_padded, row_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import masked
-from tf_pfor.layouts.ragged import RowSizes, shape_value
+from tf_pfor.layouts.ragged import Ragged, shape_value
 
 Field = tuple[bytes, tf.DType, tf.DType]
 """A key, the dtype of its values, and that of its splits where it is ragged."""
@@ -148,7 +148,7 @@ def _converted(
         raise CannotVectorize("each iteration has a vector of examples")
     context, lists = parts
     if context.own_lengths or lists.own_lengths or lists.dense_keys:
-        require_packed(call)
+        call.require_packed()
     names = names_of(call, "debug_name", [call.loop.length])
     n_ragged = len(context.ragged), len(lists.ragged)
     with call.emit.as_default():
@@ -256,39 +256,30 @@ def _dense_list(call: Call, padded: tf.Tensor, lengths: tf.Tensor) -> list[Value
     """[steps, ...] of each row, and how many steps it has."""
     size = row_sizes(call, tf.cast(lengths, tf.int32))
     return [
-        from_padded(call, masked(padded, [size]), [size], is_clean=True),
+        from_padded(masked(padded, [size]), [size], is_clean=True),
         Value.stacked(lengths),
     ]
 
 
-def _steps(call: Call, steps: tf.Tensor, inside: tf.Tensor) -> tuple[RowSizes, tf.Tensor, RowSizes]:
-    """The numbers of steps of each row, of values of each step, and of values of each row.
+def _sparse_list(call: Call, values: tf.Tensor, steps: tf.Tensor, inside: tf.Tensor) -> list[Value]:
+    """Indices [k, 2], values [k] and the shape (steps, most in a step) of each row.
 
     Args:
       call: the call.
+      values: the values of all rows.
       steps: int32 [n + 1], the begins of the rows' steps.
       inside: int32 [total + 1], the begins of the steps' values.
     """
-    return (
-        sizes_between(call, steps),
-        differences(call, inside),
-        sizes_between(call, tf.gather(inside, steps)),
-    )
-
-
-def _sparse_list(call: Call, values: tf.Tensor, steps: tf.Tensor, inside: tf.Tensor) -> list[Value]:
-    """Indices [k, 2], values [k] and the shape (steps, most in a step) of each row."""
-    size, counts, total = _steps(call, steps, inside)
+    size, counts = sizes_between(call, steps), differences(call, inside)
+    total = sizes_between(call, tf.gather(inside, steps))
     step = tf.repeat(tf.range(tf.shape(counts)[0]), counts)  # of which step each value is
     first = tf.gather(steps, total.rows)  # the first step of its row
     column = tf.range(tf.shape(values)[0]) - tf.gather(inside, step)
     indices = tf.cast(tf.stack([step - first, column], 1), tf.int64)
-    n = call.loop.length
-    largest = tf.math.unsorted_segment_max(counts, size.rows, n)
-    most = row_sizes(call, tf.maximum(largest, 0))
+    most = longest(call, counts, size)
     return [
-        from_packed(call, indices, [total], 0),
-        from_packed(call, values, [total], 0),
+        Ragged.packed(indices, [total]),
+        Ragged.packed(values, [total]),
         shape_value(call.emit, [size, most], tf.int64),
     ]
 
@@ -297,13 +288,5 @@ def _ragged_list(
     call: Call, values: tf.Tensor, steps: tf.Tensor, inside: tf.Tensor, dtype: tf.DType
 ) -> list[Value]:
     """Values of each row, no splits of examples, and where steps begin, [steps + 1]."""
-    size, _, total = _steps(call, steps, inside)
-    more = row_sizes(call, size.tensor + 1)
-    rows = more.rows
-    places = tf.range(tf.shape(rows)[0]) - rows  # the last split of a row is the next's first
-    own = tf.gather(inside, places) - tf.gather(tf.gather(inside, steps), rows)
-    return [
-        from_packed(call, values, [total], 0),
-        nothing(call, dtype),
-        from_packed(call, tf.cast(own, dtype), [more], 0),
-    ]
+    own, total = own_splits(call, tf.cast(inside, dtype), sizes_between(call, steps))
+    return [Ragged.packed(values, [total]), nothing(call, dtype), own]

@@ -16,20 +16,15 @@ import tensorflow as tf
 
 from tf_pfor.converters.arrays._indexing import row_numbers, with_row
 from tf_pfor.converters.math import _families
-from tf_pfor.converters.ragged._forms import (
-    after_check,
-    all_from_packed,
-    from_packed,
-    row_ids,
-    uses_packed,
-)
+from tf_pfor.converters.ragged._forms import after_check, all_packed, row_ids, row_sizes
+from tf_pfor.converters.ragged._windows import size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, unfold
 from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.packing import largest
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, same_sizes
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, same_sizes, shape_value
 from tf_pfor.layouts.ragged_rules import Rule, ragged_rule
 
 
@@ -65,12 +60,6 @@ def sparse_rule(
     return register
 
 
-def require_packed(call: Call) -> None:
-    """Raises where tensors whose size is known only when it runs may not be used."""
-    if not uses_packed(call):
-        raise CannotVectorize(f"entries of their own number, {call.where_padded}")
-
-
 def shared(value: Value, name: str) -> tf.Tensor:
     """An input that must be the same in all rows."""
     if isinstance(value, RowShape) or value.is_stacked or not value.is_tensor:
@@ -103,7 +92,7 @@ class Entries:
     def __init__(self, call: Call, *values: Value, may_be_equal: bool = False):
         ragged = [v for v in values if isinstance(v, Ragged)]
         if ragged or not may_be_equal:
-            require_packed(call)
+            call.require_packed()
         if ragged and (len(ragged) < len(values) or any(v.n_leading != 1 for v in ragged)):
             raise CannotVectorize("indices and values are not known to have as many entries")
         self.call = call
@@ -151,7 +140,7 @@ class Entries:
     def back(self, tensor: tf.Tensor, index: int) -> Value:
         """An output [total, ...] with as many entries as these have."""
         if isinstance(self.sizes[0], RowSizes):
-            return from_packed(self.call, tensor, self.sizes, index)
+            return Ragged.packed(tensor, self.sizes)
         first = self._first
         if not first.is_stacked:
             first = Value.stacked(self.call.stacked(first)).with_inner_shape(first.inner_shape)
@@ -196,7 +185,7 @@ def room_of(call: Call, shape: Value) -> tf.Tensor:
     """[1 + m]: a shape that holds every row, with n in front."""
     if not shape.is_stacked:
         return with_n(call, shape)
-    require_packed(call)
+    call.require_packed()
     if isinstance(shape, RowShape):  # sizes that all rows share are known without rows too
         sizes = [call.loop.length, *map(largest, shape.sizes)]
         return tf.stack([tf.cast(size, shape.dtype) for size in sizes])
@@ -223,18 +212,15 @@ def sizes_by(call: Call, rows: tf.Tensor) -> RowSizes:
     return RowSizes(Cell(counts), rows=rows)
 
 
-def by_row(
-    call: Call, rows: tf.Tensor, outputs: Sequence[tf.Tensor], first: int = 0
-) -> list[Value]:
+def by_row(call: Call, rows: tf.Tensor, outputs: Sequence[tf.Tensor]) -> list[Value]:
     """Ragged outputs, [total, ...] each, of entries in the order of their rows.
 
     Args:
       call: the call.
       rows: the row of each entry.
-      outputs: the outputs of the op, beginning with output number ``first``.
-      first: see above.
+      outputs: the outputs of the op.
     """
-    return all_from_packed(call, outputs, [sizes_by(call, rows)], first)
+    return all_packed(outputs, [sizes_by(call, rows)])
 
 
 def sparse_results(
@@ -266,6 +252,48 @@ def own_ends(call: Call, rows: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     n = call.loop.length
     found = tf.math.unsorted_segment_max(places, tf.cast(rows, tf.int32), n) + 1
     return tf.maximum(found, 0)
+
+
+def numbers_of_rows(call: Call, many: Size) -> tf.Tensor:
+    """int32 [total]: the row of each part of all rows."""
+    return many.rows if isinstance(many, RowSizes) else tf.repeat(tf.range(call.loop.length), many)
+
+
+def longest(call: Call, lengths: tf.Tensor, many: Size) -> RowSizes:
+    """The length of the longest part in each row, 0 where it has none."""
+    rows, n = numbers_of_rows(call, many), call.loop.length
+    most = tf.math.unsorted_segment_max(tf.cast(lengths, tf.int32), rows, n)
+    return row_sizes(call, tf.maximum(most, 0))
+
+
+def own_splits(
+    call: Call, splits: tf.Tensor, many: Size, sizes: RowSizes | None = None
+) -> tuple[Value, RowSizes]:
+    """Row splits of all rows as splits of each row, which begin with 0; and their last entries.
+
+    Args:
+      call: the call.
+      splits: [total + 1].
+      many: the number of parts of each row.
+      sizes: one more than ``many``, where there is such an object.
+    """
+    n = call.loop.length
+    if isinstance(many, int) and many == 1:
+        sizes = RowSizes.of(tf.cast(splits[1:] - splits[:-1], tf.int32))
+        return shape_value(call.emit, [0, sizes], splits.dtype), sizes
+    if isinstance(many, RowSizes):
+        more: RowSizes = sizes or size_plus(many, 1)
+        at = tf.range(tf.shape(more.rows)[0]) - more.rows  # a row has one more than it has parts
+        first = tf.gather(splits, many.starts)
+        last = tf.gather(splits, many.starts + many.tensor)
+        own = tf.gather(splits, at) - tf.gather(first, more.rows)
+        made: Value = Ragged.packed(own, [more])
+    else:
+        at = tf.range(n)[:, None] * many + tf.range(many + 1)[None]
+        wide = tf.gather(splits, at)
+        first, last = wide[:, 0], wide[:, -1]
+        made = Value.stacked(wide - first[:, None])
+    return made, row_sizes(call, tf.cast(last - first, tf.int32))
 
 
 class FirstAxis:

@@ -20,44 +20,22 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts import quick
 from tf_pfor.layouts.packing import largest, masked
 from tf_pfor.layouts.ragged import SAYS_SO, Ragged, RowShape, RowSizes, Size, same_sizes
-from tf_pfor.layouts.ragged_parts import packed_to, row_counts
-from tf_pfor.layouts.row_sizes import dim
+from tf_pfor.layouts.ragged_parts import packed_to
+from tf_pfor.layouts.row_sizes import dim, is_one, row_counts
 
 V = TypeVar("V", bound=Value)
 SET = "places that are set"
 """In ``RowSizes.shared``: for places in rows, [total, axes], the same with the row in front."""
 
 
-def rank_of(value: Value) -> int:
-    """The inner rank, which must be known."""
-    if value.inner_rank is None:
-        raise CannotVectorize("the rank of an input is unknown")
-    return value.inner_rank
-
-
-def size_at(value: Value, axis: int) -> Any:
-    """The size along an inner axis: an int, ``RowSizes``, an int32 scalar, or None if unknown."""
-    if axis < 0:
-        return 1
-    if isinstance(value, Ragged) and axis < value.n_leading:
-        return value.sizes[axis]
-    shape = value.inner_shape
-    return None if shape is None else shape[axis]
-
-
 def size_when_run(value: Value, axis: int) -> Any:
     """The same; a size that is unknown is read from the tensor."""
-    size = size_at(value, axis)
+    size = value.size_at(axis)
     if size is not None:
         return size
     if isinstance(value, Ragged):
         return dim(value.tensor, axis - value.n_leading + 1)
     return dim(value.tensor, axis + int(value.is_stacked))
-
-
-def is_one(size: Size) -> bool:
-    """Whether an axis has size one in all rows."""
-    return isinstance(size, int) and size == 1
 
 
 def broadcast_size(sizes: Sequence[Any], axis: int) -> Any:
@@ -78,7 +56,7 @@ def broadcast_size(sizes: Sequence[Any], axis: int) -> Any:
 
 def equal_size(values: Sequence[Value], axis: int) -> Any:
     """The size of an axis that values share: the kernel checks sizes that no row changes."""
-    sizes = [size_at(v, axis) for v in values]
+    sizes = [v.size_at(axis) for v in values]
     if any(isinstance(size, RowSizes) for size in sizes):
         return broadcast_size(sizes, axis)
     known = next((size for size in sizes if isinstance(size, int)), None)
@@ -98,13 +76,13 @@ def unified(
     """
     found = list(values)
     for axis in range(rank):
-        sizes = [size_at(v, axis - rank + rank_of(v)) for v in found]
+        sizes = [v.size_at(axis - rank + v.rank) for v in found]
         is_own = any(isinstance(s, RowSizes) for s in sizes)
-        if is_own and uses_packed(call):
+        if is_own and call.uses_packed:
             for i, value in enumerate(found):
                 if not isinstance(sizes[i], (int, RowSizes)):
-                    found[i] = _with_sizes(call, value, axis - rank + rank_of(value))
-                    sizes[i] = size_at(found[i], axis - rank + rank_of(value))
+                    found[i] = _with_sizes(call, value, axis - rank + value.rank)
+                    sizes[i] = found[i].size_at(axis - rank + value.rank)
         known = {id(s): s for s in sizes if isinstance(s, RowSizes)}
         if len(known) < 2:
             continue
@@ -112,7 +90,7 @@ def unified(
         for i, (value, size) in enumerate(zip(found, sizes)):
             if isinstance(size, RowSizes):
                 assert isinstance(value, Ragged)
-                found[i] = _resized(call, value, axis - rank + rank_of(value), common, check)
+                found[i] = _resized(call, value, axis - rank + value.rank, common, check)
     return found
 
 
@@ -129,8 +107,8 @@ def _with_sizes(call: Call, value: Value, axis: int) -> Ragged:
 
 def with_sizes(call: Call, *places: tuple[Value, int]) -> list[tuple[Value, int]]:
     """The same, each with sizes of the row along its axis if one has: so they can be compared."""
-    are_own = [isinstance(size_at(v, axis), RowSizes) for v, axis in places]
-    if not any(are_own) or not uses_packed(call):
+    are_own = [isinstance(v.size_at(axis), RowSizes) for v, axis in places]
+    if not any(are_own) or not call.uses_packed:
         return list(places)
     return [
         (v if own else _with_sizes(call, v, axis), axis) for own, (v, axis) in zip(are_own, places)
@@ -144,7 +122,7 @@ def agreed(call: Call, *places: tuple[V, int]) -> list[V]:
       call: the call.
       places: the values, and an inner axis of each.
     """
-    sizes = [size_at(v, axis) for v, axis in places]
+    sizes = [v.size_at(axis) for v, axis in places]
     known = {id(s): s for s in sizes if isinstance(s, RowSizes)}
     if len(known) < 2 or not all(isinstance(s, RowSizes) for s in sizes):
         if known:
@@ -158,8 +136,8 @@ def agreed(call: Call, *places: tuple[V, int]) -> list[V]:
 
 def squared(call: Call, value: Ragged) -> Ragged:
     """Matrices with the same sizes along both of their axes, after a check if nothing says so."""
-    rank = rank_of(value)
-    sizes = [size_at(value, axis) for axis in (rank - 2, rank - 1)]
+    rank = value.rank
+    sizes = [value.size_at(axis) for axis in (rank - 2, rank - 1)]
     if sizes[0] is sizes[1] or not all(isinstance(s, RowSizes) for s in sizes):
         return value
     common, check = _common(call, sizes, rank - 1, broadcasts=False)
@@ -168,7 +146,7 @@ def squared(call: Call, value: Ragged) -> Ragged:
 
 def as_large(call: Call, value: Value, axis: int, size: RowSizes) -> tuple[Value, RowSizes]:
     """A value whose rows have ``size`` along an axis, or one element; and that size, checked."""
-    own = size_at(value, axis)
+    own = value.size_at(axis)
     assert isinstance(value, Ragged)
     assert isinstance(own, RowSizes)
     common, check = _common(call, [own, size], axis, broadcasts=True)
@@ -194,7 +172,7 @@ def _check_of_sizes(
     call: Call, sizes: Sequence[RowSizes], common: RowSizes, axis: int, *, broadcasts: bool
 ) -> tf.Operation:
     """An op that fails if sizes do not fit."""
-    if not uses_packed(call):
+    if not call.uses_packed:
         raise CannotVectorize(
             f"the sizes of two inputs may differ, which cannot be checked {call.where_padded}: "
             f"{SAYS_SO}"
@@ -329,7 +307,7 @@ def _resized(call: Call, value: Ragged, axis: int, common: RowSizes, check: tf.O
     at = quick.both("Minimum", at, last)
     wide = quick.gather(x, at, axis + 1, batch_dims=1)
     sizes = [*value.sizes[:axis], common, *value.sizes[axis + 1 :]]
-    made = from_padded(call, wide, sizes)
+    made = from_padded(wide, sizes)
     assert isinstance(made, Ragged)
     return made
 
@@ -373,19 +351,10 @@ def coordinates(sizes: Sequence[Size], at: tf.Tensor) -> tuple[tf.Tensor, list[t
     return rows, [left, *found]
 
 
-def uses_packed(call: Call) -> bool:
-    """Whether the packed form, whose size is known only when it runs, may be used.
-
-    In the body of another map its size would differ between the iterations of that.
-    """
-    graph = call.emit.graph
-    return not (_tf.in_xla_context(graph) or _tf.in_body(graph))
-
-
 def takes_packed(call: Call, *values: Value) -> bool:
     """Whether the packed form of one of some values is there, for what is as cheap in either."""
     known = [v for v in values if isinstance(v, Ragged)]
-    return uses_packed(call) and any(v.is_packed or not v.is_padded for v in known)
+    return call.uses_packed and any(v.is_packed or not v.is_padded for v in known)
 
 
 def aligned(call: Call, value: Value, sizes: Sequence[Size], rank: int) -> tf.Tensor | None:
@@ -397,8 +366,8 @@ def aligned(call: Call, value: Value, sizes: Sequence[Size], rank: int) -> tf.Te
       sizes: the sizes of the leading axes of the result.
       rank: the inner rank of the result.
     """
-    missing, count = rank - rank_of(value), len(sizes)
-    mine = [size_at(value, i - missing) for i in range(count)]
+    missing, count = rank - value.rank, len(sizes)
+    mine = [value.size_at(i - missing) for i in range(count)]
     if isinstance(value, Ragged) and not all(is_one(s) for s in mine):
         if missing or not same_sizes(mine, sizes):
             return None
@@ -439,63 +408,44 @@ def repeated(value: Value) -> Value:
     if x.dtype != tf.string:
         is_empty = tf.equal(row_counts(value.sizes), 0)
         ones = tf.ones([], x.dtype)
-        x = tf.where(tf.reshape(is_empty, [-1, *[1] * rank_of(value)]), ones, x)
+        x = tf.where(tf.reshape(is_empty, [-1, *[1] * value.rank]), ones, x)
     return Value.stacked(x)
 
 
+def parted(sizes: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The sizes up to the last one that differs between rows, and those behind."""
+    last = max((i for i, s in enumerate(sizes) if isinstance(s, RowSizes)), default=-1)
+    return [*sizes[: last + 1]], [*sizes[last + 1 :]]
+
+
 def from_padded(
-    call: Call,
-    tensor: tf.Tensor,
-    sizes: Sequence[Size],
-    *,
-    is_clean: bool = False,
-    is_tame: bool = False,
+    tensor: tf.Tensor, sizes: Sequence[Any], *, is_clean: bool = False, is_tame: bool = False
 ) -> Value:
     """A result from its padded form: ragged, or dense if no size differs.
 
     Args:
-      call: the call.
       tensor: [n, largest, ...].
       sizes: the sizes of its inner axes.
       is_clean: whether there are zeros in the padding.
       is_tame: whether all in the padding is finite.
     """
-    sizes = list(sizes)
-    while sizes and not isinstance(sizes[-1], RowSizes):
-        sizes.pop()
-    if not sizes:
+    leading, _ = parted(sizes)
+    if not leading:
         return Value.stacked(tensor)
-    origin = call.op.outputs[0]
-    return Ragged.from_padded(tensor, sizes, origin, is_clean=is_clean, is_tame=is_tame)
+    return Ragged.from_padded(tensor, leading, is_clean=is_clean, is_tame=is_tame)
 
 
-def from_packed(
-    call: Call,
-    tensor: tf.Tensor,
-    sizes: Sequence[Size],
-    output: int = 0,
-    rest: Sequence[Any] | None = None,
-) -> Ragged:
-    """A ragged result from its packed form: the first output, or the output of a number.
-
-    Args:
-      call: the call.
-      tensor: [total, ...].
-      sizes: the sizes of the rows, up to the last one that differs.
-      output: the number of the output.
-      rest: the sizes behind, where the tensor does not know them.
-    """
-    if rest is not None:
-        tensor.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
-    return Ragged.packed(tensor, sizes, call.op.outputs[output])
+def from_packed(tensor: tf.Tensor, sizes: Sequence[Any]) -> Ragged:
+    """A ragged result from its packed form and the sizes of all axes."""
+    leading, rest = parted(sizes)
+    tensor.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
+    return Ragged.packed(tensor, leading)
 
 
-def all_from_packed(
-    call: Call, tensors: tf.Tensor | Iterable[tf.Tensor], sizes: Sequence[Size], first: int = 0
-) -> list[Value]:
-    """Ragged results of the same sizes, from output number ``first`` on; one tensor is one."""
+def all_packed(tensors: tf.Tensor | Iterable[tf.Tensor], sizes: Sequence[Size]) -> list[Value]:
+    """Ragged results of the same sizes; one tensor is one."""
     several = [tensors] if isinstance(tensors, tf.Tensor) else tensors
-    return [from_packed(call, t, sizes, first + k) for k, t in enumerate(several)]
+    return [Ragged.packed(t, sizes) for t in several]
 
 
 def constant_axes(call: Call, name: str, rank: int) -> list[int]:
@@ -513,7 +463,7 @@ def behind(call: Call, x: Ragged, axes: Sequence[int]) -> list[int] | None:
 
     It has the axes behind the last one that differs between rows.
     """
-    if not uses_packed(call) or any(a < x.n_leading for a in axes):
+    if not call.uses_packed or any(a < x.n_leading for a in axes):
         return None
     return [a - x.n_leading + 1 for a in axes]
 
@@ -540,12 +490,12 @@ def over_axes(
     run = run or functools.partial(_rebuilt, call)
     moved = behind(call, x, axes)
     if moved is not None:
-        return from_packed(call, run(x.tensor, moved), x.sizes)
+        return Ragged.packed(run(x.tensor, moved), x.sizes)
     rows = x.in_rows
     if facts_of(call.op_type).neutral is not None:
         neutral = neutral_element(call.op_type, x.dtype)
         rows = x.in_masked_rows if neutral == 0 else masked(x.in_any_rows, x.sizes, neutral)
-    return from_padded(call, run(rows, [a + 1 for a in axes]), x.sizes if left is None else left)
+    return from_padded(run(rows, [a + 1 for a in axes]), x.sizes if left is None else left)
 
 
 def _rebuilt(call: Call, tensor: tf.Tensor, axes: list[int]) -> tf.Tensor:
@@ -557,23 +507,21 @@ def _rebuilt(call: Call, tensor: tf.Tensor, axes: list[int]) -> tf.Tensor:
 
 def of_elements(call: Call, made: tf.Tensor, sizes: Sequence[Any]) -> Value:
     """A result whose elements follow each other, row by row."""
-    last = max((i for i, s in enumerate(sizes) if isinstance(s, RowSizes)), default=-1)
-    if last < 0:
+    leading, rest = parted(sizes)
+    if not leading:
         return call.like(tf.reshape(made, tf.stack([call.loop.length, *sizes])))
-    rest = sizes[last + 1 :]
-    made = tf.reshape(made, tf.stack([-1, *rest]))
-    return from_packed(call, made, sizes[: last + 1], rest=rest)
+    return from_packed(tf.reshape(made, tf.stack([-1, *rest])), sizes)
 
 
 def zeros_of(call: Call, sizes: Sequence[Any], dtype: tf.DType) -> Value:
     """Rows of these sizes, with zeros in them: input of a linear op, whose gradient is asked."""
     are_bounded = all(s.most is not None for s in sizes if isinstance(s, RowSizes))
-    if not (are_bounded or uses_packed(call)):
+    if not (are_bounded or call.uses_packed):
         raise CannotVectorize(f"how large rows may be is not known, {call.where_padded}")
     zeros = tf.zeros(tf.stack([call.loop.length, *map(largest, sizes)]), dtype)
     known = [s if isinstance(s, int) else None for s in map(largest, sizes)]
     zeros.set_shape([call.loop.static_length, *known])
-    return from_padded(call, zeros, sizes, is_clean=True)
+    return from_padded(zeros, sizes, is_clean=True)
 
 
 def gradient_of(call: Call, rule: Callable[[Value], Value], input: Value, upstream: Value) -> Value:
@@ -590,7 +538,7 @@ def gradient_of(call: Call, rule: Callable[[Value], Value], input: Value, upstre
     sizes = input.sizes if isinstance(input, Ragged) else ()
     rows = input.in_rows if isinstance(input, Ragged) else call.stacked(input)
     x = tf.identity(rows)
-    made = rule(from_padded(call, x, sizes, is_clean=True))
+    made = rule(from_padded(x, sizes, is_clean=True))
     if isinstance(made, Ragged) is not isinstance(upstream, Ragged):
         raise CannotVectorize("what flows back is not known to have the sizes of the result")
     if isinstance(made, Ragged) and isinstance(upstream, Ragged):
@@ -600,4 +548,4 @@ def gradient_of(call: Call, rule: Callable[[Value], Value], input: Value, upstre
     else:
         parts = [call.stacked(made), call.stacked(upstream)]
     (back,) = tf.gradients(parts[0], x, parts[1], unconnected_gradients="zero")
-    return from_padded(call, back, sizes)
+    return from_padded(back, sizes)

@@ -13,11 +13,9 @@ from tf_pfor.converters.ragged._forms import (
     after_check,
     coordinates,
     of_elements,
-    rank_of,
     row_ids,
     row_starts,
     size_when_run,
-    uses_packed,
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -26,8 +24,8 @@ from tf_pfor.layouts.known_ranges import KnownRange, Ranges, known_ranges
 from tf_pfor.layouts.linear import Form
 from tf_pfor.layouts.pieces import in_one, ranges
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes
-from tf_pfor.layouts.ragged_parts import packed_to, row_counts
-from tf_pfor.layouts.row_sizes import Size
+from tf_pfor.layouts.ragged_parts import packed_to
+from tf_pfor.layouts.row_sizes import Size, as_number, row_counts
 
 
 def name_of(item: Item) -> tuple[Form | None, Form | None, int]:
@@ -127,7 +125,7 @@ def place_of(call: Call, item: Item, size: Size) -> tf.Tensor:
     own = size.tensor if isinstance(size, RowSizes) else tf.fill([call.loop.length], size)
     at = tf.convert_to_tensor(number_of(item.begin), tf.int32)
     at = tf.broadcast_to(tf.where(at < 0, at + own, at), tf.shape(own))
-    if not uses_packed(call):
+    if not call.uses_packed:
         return tf.clip_by_value(at, 0, tf.maximum(own - 1, 0))
     text = "an index is out of bounds in some iterations. The sizes are"
     return after_check(call, (at >= 0) & (at < own), text, [own], at)
@@ -197,9 +195,8 @@ class Moved:
 
     def __init__(self, call: Call, x: Value, sizes: Sequence[Any], behind: int):
         self.call, self.x, self.sizes = call, x, list(sizes)
-        self.count = rank_of(x) - behind
-        if not uses_packed(call):
-            raise CannotVectorize(f"sizes of the row, {call.where_padded}")
+        self.count = x.rank - behind
+        call.require_packed("sizes of the row")
         if isinstance(x, Ragged) and x.n_leading > self.count:
             raise CannotVectorize("the axes behind differ in size")
         lead = self.sizes[: len(self.sizes) - behind]
@@ -211,7 +208,7 @@ class Moved:
 
     def of(self, size: Size) -> Any:
         """A size, or a number, int32 [n], of the row of each element; one of all as it is."""
-        own = size.tensor if isinstance(size, RowSizes) else size
+        own = as_number(size)
         is_own = isinstance(own, tf.Tensor) and own.shape.rank == 1
         return tf.gather(own, self.rows) if is_own else own
 
@@ -276,7 +273,7 @@ def size_plus(a: Any, *others: Any) -> Any:
 
 
 def _size_of(parts: Sequence[Any], function: Callable[..., Any]) -> Any:
-    numbers = [x.tensor if isinstance(x, RowSizes) else x for x in parts]
+    numbers = [*map(as_number, parts)]
     bounds = [x.most if isinstance(x, RowSizes) else x for x in parts]
     made = function(*numbers)
     if made.shape.rank == 0:

@@ -11,16 +11,12 @@ import tensorflow as tf
 from tf_pfor.converters.ragged._forms import (
     after_check,
     agreed,
-    all_from_packed,
+    all_packed,
     behind,
-    from_packed,
     from_padded,
     of_equal_room,
-    rank_of,
     row_sizes,
-    size_at,
     unified,
-    uses_packed,
     with_room,
 )
 from tf_pfor.core.call import Call
@@ -39,27 +35,27 @@ from tf_pfor.layouts.ragged import (
     size_value,
 )
 from tf_pfor.layouts.ragged_rules import ragged_rule
-from tf_pfor.layouts.row_sizes import dim
+from tf_pfor.layouts.row_sizes import as_number, dim
 
 
 @ragged_rule("OneHot", is_source=True)
 def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value: Value) -> Any:
     """Packed where the new axis is behind those that differ; else padded, and as deep as any."""
-    rank = rank_of(indices)
-    if on_value.is_stacked or off_value.is_stacked or not uses_packed(call):
+    rank = indices.rank
+    if on_value.is_stacked or off_value.is_stacked or not call.uses_packed:
         raise CannotVectorize("its depth or its values differ between iterations")
     axis: int = call.attr("axis") % (rank + 1)
     if isinstance(indices, Ragged) and axis >= indices.n_leading and not depth.is_stacked:
         made = call.rebuild(indices=indices.tensor, axis=axis - indices.n_leading + 1)
-        return from_packed(call, made, indices.sizes)
+        return Ragged.packed(made, indices.sizes)
     last: Any = _own_depth(call, indices, depth) if depth.is_stacked else None
     most = largest(last) if depth.is_stacked else depth.tensor
     at = indices.in_rows if isinstance(indices, Ragged) else call.stacked(indices)
     wide = call.rebuild(indices=at, depth=most, axis=axis + 1)
-    sizes = [size_at(indices, i) for i in range(rank)]
+    sizes = [indices.size_at(i) for i in range(rank)]
     sizes.insert(axis, last)
     known = [call.emit.dim(wide, i + 1) if s is None else s for i, s in enumerate(sizes)]
-    return from_padded(call, wide, known)
+    return from_padded(wide, known)
 
 
 def _own_depth(call: Call, indices: Value, depth: Value) -> RowSizes:
@@ -83,7 +79,7 @@ def cross_entropy(call: Call, features: Value, labels: Value) -> Any:
     logits, targets = _of_same_sizes(call, features, labels)
     if logits.n_leading != 1:
         raise CannotVectorize("the classes differ between iterations")
-    if not uses_packed(call):
+    if not call.uses_packed:
         return _padded_cross_entropy(call, logits, targets)
     return _packed(call, logits.sizes, features=logits.tensor, labels=targets.tensor)
 
@@ -97,7 +93,7 @@ def _padded_cross_entropy(call: Call, logits: Ragged, targets: Ragged) -> list[V
     made = call.rebuild(features=x, labels=y)
     shape = tf.shape(logits.in_rows)
     wide = [tf.reshape(made[0], shape[:2]), tf.reshape(made[1], shape)]
-    return [from_padded(call, t, logits.sizes, is_tame=True) for t in wide]
+    return [from_padded(t, logits.sizes, is_tame=True) for t in wide]
 
 
 def _of_same_sizes(call: Call, a: Ragged, b: Ragged) -> tuple[Ragged, Ragged]:
@@ -122,13 +118,13 @@ def split(call: Call, *_: Value) -> Any:
 
 def _packed(call: Call, sizes: Sequence[Size], **inputs: Any) -> list[Value]:
     """The results of the op on packed forms of rows of these sizes."""
-    return all_from_packed(call, call.rebuild(**inputs), sizes)
+    return all_packed(call.rebuild(**inputs), sizes)
 
 
 @ragged_rule("Unpack", of_shapes=True)
 def unpack(call: Call, value: Value) -> Any:
     """Along an axis that all rows share; a shape into its sizes."""
-    before, num = call.attr("axis") % rank_of(value), call.attr("num")
+    before, num = call.attr("axis") % value.rank, call.attr("num")
     if isinstance(value, RowShape):
         return [size_value(call.emit, size, value.dtype) for size in value.sizes]
     if not isinstance(value, Ragged):
@@ -136,14 +132,14 @@ def unpack(call: Call, value: Value) -> Any:
     if before < value.n_leading and isinstance(value.sizes[before], int):
         rest = [s for k, s in enumerate(value.sizes) if k != before]
         parts = tf.unstack(value.in_rows, num, before + 1)
-        return [from_padded(call, p, rest, is_clean=True) for p in parts]
+        return [from_padded(p, rest, is_clean=True) for p in parts]
     axis = _behind(call, value, before)
     return _packed(call, value.sizes, value=value.tensor, axis=axis)
 
 
 def _behind(call: Call, value: Ragged, axis: int) -> int:
     """An axis behind those that differ, in the packed form."""
-    moved = behind(call, value, [axis % rank_of(value)])
+    moved = behind(call, value, [axis % value.rank])
     if moved is None:
         raise CannotVectorize("the axis differs between iterations, or stands before one that does")
     return moved[0]
@@ -156,24 +152,24 @@ def pack(call: Call, values: list[Value]) -> Any:
         return stacked_sizes(call, values)
     if not all(isinstance(v, Ragged) for v in values):
         raise CannotVectorize("some of what is stacked has one shape in all iterations")
-    rank = rank_of(values[0])
+    rank = values[0].rank
     found = unified(call, values, rank, broadcasts=False)
     sizes = [v.sizes for v in found if isinstance(v, Ragged)]
     if not all(same_sizes(s, sizes[0]) for s in sizes):
         raise CannotVectorize("the stacked tensors differ in shape")
     axis, count = call.attr("axis") % (rank + 1), len(sizes[0])
-    if axis >= count and uses_packed(call):
+    if axis >= count and call.uses_packed:
         tensors = [v.tensor for v in found]
-        return from_packed(call, tf.stack(tensors, axis - count + 1), sizes[0])
+        return Ragged.packed(tf.stack(tensors, axis - count + 1), sizes[0])
     wide = [v.in_rows for v in found if isinstance(v, Ragged)]
     wide = of_equal_room(wide, sizes[0])
     every = [*sizes[0][:axis], len(found), *sizes[0][axis:]] if axis < count else list(sizes[0])
-    return from_padded(call, tf.stack(wide, axis + 1), every, is_clean=True)
+    return from_padded(tf.stack(wide, axis + 1), every, is_clean=True)
 
 
 def stacked_sizes(call: Call, values: list[Value]) -> Any:
     """A shape of numbers, some of which are sizes of the row."""
-    if rank_of(values[0]) or not any(isinstance(v, RowSize) for v in values):
+    if values[0].rank or not any(isinstance(v, RowSize) for v in values):
         raise CannotVectorize("numbers of one shape")
     return shape_value(call.emit, [_size_of(v) for v in values], call.output_dtype())
 
@@ -195,8 +191,8 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
     Where ``k`` differs per row all are sorted, and the first ones taken.
     """
     is_ragged = isinstance(input, Ragged)
-    *leading, size = [size_at(input, axis) for axis in range(rank_of(input))]
-    if is_ragged and not isinstance(size, RowSizes) and not k.is_stacked and uses_packed(call):
+    *leading, size = [input.size_at(axis) for axis in range(input.rank)]
+    if is_ragged and not isinstance(size, RowSizes) and not k.is_stacked and call.uses_packed:
         return _packed(call, input.sizes, input=input.tensor)
     if isinstance(size, RowSizes) is not is_ragged or not (is_ragged or k.is_stacked):
         raise CannotVectorize("how many are taken differs between iterations")
@@ -208,25 +204,25 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
     else:
         x, room = call.stacked(input), np.asarray(size, np.int32)
     if isinstance(k, RowSize) and k.size is size:
-        return [from_padded(call, t, [*leading, size]) for t in call.rebuild(input=x, k=room)]
+        return [from_padded(t, [*leading, size]) for t in call.rebuild(input=x, k=room)]
     count = call.maybe_constant("k")
-    if not uses_packed(call):
+    if not call.uses_packed:
         raise CannotVectorize(
             "a row may be shorter than what is taken, which cannot be checked "
             f"{call.where_padded}: take the first ones of tf.sort(x)"
         )
-    limit = size.tensor if isinstance(size, RowSizes) else size
+    limit = as_number(size)
     if count is None:
         own = _number(call, k)
         text = "as many are taken as there are not in some iterations. These, and sizes, are"
         own = after_check(call, (own >= 0) & (own <= limit), text, [own, limit], own)
         left = row_sizes(call, own, size if isinstance(size, int) else None)
-        return [from_padded(call, t, [*leading, left]) for t in call.rebuild(input=x, k=room)]
+        return [from_padded(t, [*leading, left]) for t in call.rebuild(input=x, k=room)]
     text = f"some iterations have less than {int(count)} elements. The sizes"
     x = after_check(call, limit >= int(count), text, [limit], x)
-    x = with_room(x, rank_of(input), int(count))  # if there are no rows
+    x = with_room(x, input.rank, int(count))  # if there are no rows
     made = call.rebuild(input=x, k=np.int32(count))
-    return [from_padded(call, t, [*leading, int(count)]) for t in made]
+    return [from_padded(t, [*leading, int(count)]) for t in made]
 
 
 def _number(call: Call, value: Value) -> tf.Tensor:
@@ -242,9 +238,9 @@ def in_top_k(call: Call, predictions: Value, targets: Value, k: Value | None = N
     if k is not None and k.is_stacked:
         raise CannotVectorize("how many are the largest differs between iterations")
     predictions, targets = agreed(call, (predictions, 0), (targets, 0))
-    batch, classes = (size_at(predictions, axis) for axis in range(2))
+    batch, classes = (predictions.size_at(axis) for axis in range(2))
     are_packed = isinstance(predictions, Ragged) and isinstance(targets, Ragged)
-    if are_packed and not isinstance(classes, RowSizes) and uses_packed(call):
+    if are_packed and not isinstance(classes, RowSizes) and call.uses_packed:
         return _packed(call, [batch], predictions=predictions.tensor, targets=targets.tensor)
     x = predictions.in_rows if isinstance(predictions, Ragged) else call.stacked(predictions)
     at = targets.in_rows if isinstance(targets, Ragged) else call.stacked(targets)
@@ -255,4 +251,4 @@ def in_top_k(call: Call, predictions: Value, targets: Value, k: Value | None = N
         at = tf.where(at < own, at, -tf.ones_like(at))
     flat = tf.reshape(x, tf.stack([tf.size(at), dim(x, 2)]))
     made = call.rebuild(predictions=flat, targets=tf.reshape(at, [-1]))
-    return from_padded(call, tf.reshape(made, tf.shape(at)), [batch])
+    return from_padded(tf.reshape(made, tf.shape(at)), [batch])

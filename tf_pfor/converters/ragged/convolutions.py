@@ -18,10 +18,7 @@ from tf_pfor.converters.ragged._forms import (
     after_check,
     from_padded,
     gradient_of,
-    rank_of,
     row_sizes,
-    size_at,
-    uses_packed,
     with_room,
     zeros_of,
 )
@@ -61,7 +58,7 @@ def _of_own_filters(call: Call, windows: _Windows, filter: tf.Tensor) -> Value:
     if len(sizes) < 4:
         raise CannotVectorize("the size of the filters is unknown")
     height, width, depth, channels = sizes
-    if size_at(windows.input, 3) != depth:
+    if windows.input.size_at(3) != depth:
         raise CannotVectorize("the filter is of groups of channels")
     framed = windows.framed(0)
     if "Depthwise" in call.op_type:
@@ -232,7 +229,7 @@ class _Windows:
         if last != "NHWC" or call.attr("padding") not in ("SAME", "VALID"):
             raise CannotVectorize("the channels are not the last axis, or paddings are given")
         self._strides = call.attr("strides")[1:3]
-        sizes = [size_at(input, axis) for axis in range(4)] if rank_of(input) == 4 else []
+        sizes = [input.size_at(axis) for axis in range(4)] if input.rank == 4 else []
         is_known = sizes and not any(isinstance(s, RowSizes) for s in (sizes[0], sizes[3]))
         if not is_known or not all(isinstance(s, (int, RowSizes)) for s in sizes[:3]):
             raise CannotVectorize("the number of images, or the size of an axis, is not known")
@@ -306,7 +303,7 @@ class _Windows:
         """The rows, of what the op made of framed images."""
         full = self.unfolded(made)
         out = [self._of_windows(axis) for axis in (0, 1)]
-        return from_padded(self._call, full, [self._images, *out])
+        return from_padded(full, [self._images, *out])
 
     def _of_windows(self, axis: int) -> Any:
         """The number of windows along an axis."""
@@ -331,7 +328,7 @@ class _Windows:
 def _sequence(call: Call, input: Value, block_shape: Value, ends: Value) -> Any:
     """Batch and steps of a row, how many parts they are taken into, and numbers of both ends."""
     block = call.maybe_constant("block_shape")
-    if not isinstance(input, Ragged) or not uses_packed(call) or block is None or block.size != 1:
+    if not isinstance(input, Ragged) or not call.uses_packed or block is None or block.size != 1:
         raise CannotVectorize("blocks of several axes, or rows of several axes that differ")
     if len(input.sizes) != 2 or not isinstance(input.sizes[0], int):
         raise CannotVectorize("blocks of rows of several axes that differ")
@@ -357,7 +354,7 @@ def space_to_batch(call: Call, input: Value, block_shape: Value, paddings: Value
         tf.transpose(apart, axes), tf.concat([[n, block * batch, room // block], rest], 0)
     )
     made.set_shape([None, block * batch, None, *wide.shape[3:]])
-    return from_padded(call, made, [block * batch, row_sizes(call, total // block)], is_clean=True)
+    return from_padded(made, [block * batch, row_sizes(call, total // block)], is_clean=True)
 
 
 @ragged_rule("BatchToSpaceND")
@@ -377,4 +374,4 @@ def batch_to_space(call: Call, input: Value, block_shape: Value, crops: Value) -
     at = tf.minimum(tf.range(most)[None] + front[:, None], tf.maximum(room * block - 1, 0))
     made = tf.gather(wide, at, axis=2, batch_dims=1)
     made.set_shape([None, batch, None, *rows.shape[3:]])
-    return from_padded(call, made, [batch, row_sizes(call, length)])
+    return from_padded(made, [batch, row_sizes(call, length)])

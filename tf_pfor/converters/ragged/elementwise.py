@@ -8,26 +8,21 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.converters.math._broadcast import absorbed
+from tf_pfor.converters.math._broadcast import absorbed, regroup
 from tf_pfor.converters.ragged._forms import (
     after_check,
     aligned,
-    all_from_packed,
+    all_packed,
     broadcast_size,
     equal_size,
-    from_packed,
     from_padded,
-    is_one,
     padded,
-    rank_of,
     repeated,
     row_ids,
     row_sizes,
-    size_at,
     size_when_run,
     takes_packed,
     unified,
-    uses_packed,
     with_room,
 )
 from tf_pfor.core.call import Call
@@ -37,7 +32,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
-from tf_pfor.layouts.row_sizes import dim
+from tf_pfor.layouts.row_sizes import as_number, dim, is_one
 
 
 @family_rule("elementwise")
@@ -51,9 +46,9 @@ def _broadcast(call: Call, inputs: Sequence[Value], **attrs: object) -> Any:
     """The same, with some attributes changed."""
     if not any(isinstance(v, Ragged) for v in inputs):
         raise CannotVectorize("numbers of one shape")
-    rank = max(map(rank_of, inputs))
+    rank = max(v.rank for v in inputs)
     inputs = tuple(unified(call, inputs, rank))
-    leading = max(rank - rank_of(v) + v.n_leading for v in inputs if isinstance(v, Ragged))
+    leading = max(rank - v.rank + v.n_leading for v in inputs if isinstance(v, Ragged))
     sizes = [_common_size(inputs, i, rank) for i in range(leading)]
     if not any(isinstance(s, RowSizes) for s in sizes):
         raise CannotVectorize("the sizes of an input are not known")
@@ -64,24 +59,24 @@ def _broadcast(call: Call, inputs: Sequence[Value], **attrs: object) -> Any:
     if is_of_anything and len(inputs) == 1 and not takes_packed(call, *inputs):
         (x,) = inputs  # no gradient comes back from what is zero, whatever is in the padding
         assert isinstance(x, Ragged)
-        return from_padded(call, call.rebuild(**{names[0]: x.in_any_rows}), sizes)
-    if uses_packed(call) and all(s is not None for s in sizes):
+        return from_padded(call.rebuild(**{names[0]: x.in_any_rows}), sizes)
+    if call.uses_packed and all(s is not None for s in sizes):
         operands = [aligned(call, v, sizes, rank) for v in inputs]
         if all(t is not None for t in operands):
-            return from_packed(call, call.rebuild(**dict(zip(names, operands)), **attrs), sizes)
+            return Ragged.packed(call.rebuild(**dict(zip(names, operands)), **attrs), sizes)
     worst = AT_ZERO if len(inputs) == 1 else SOMEWHERE  # zeros may meet elements of another input
     if facts.slope >= worst or facts.may_fail:  # else zero times infinite is a gradient
         inputs = tuple(repeated(v) for v in inputs)
     operands = [padded(call, v, rank) for v in inputs]
     made = call.rebuild(**dict(zip(names, operands)), **attrs)
     sizes = [dim(made, i + 1) if s is None else s for i, s in enumerate(sizes)]
-    return from_padded(call, made, sizes)
+    return from_padded(made, sizes)
 
 
 def _common_size(values: Sequence[Value], axis: int, rank: int) -> Any:
     """The size of an axis of the result; None if no row differs, and only the result tells it."""
-    places = [(v, axis - rank + rank_of(v)) for v in values]
-    sizes = [size_at(v, i) for v, i in places]
+    places = [(v, axis - rank + v.rank) for v in values]
+    sizes = [v.size_at(i) for v, i in places]
     larger = [place for place, size in zip(places, sizes) if not is_one(size)]
     if len(larger) == 1:
         return size_when_run(*larger[0])
@@ -96,15 +91,15 @@ def equal(call: Call, x: Value, y: Value) -> Any:
 
     Else they are an error.
     """
-    rank = max(rank_of(x), rank_of(y))
-    pairs = [[size_at(v, i - rank + rank_of(v)) for v in (x, y)] for i in range(rank)]
+    rank = max(x.rank, y.rank)
+    pairs = [[v.size_at(i - rank + v.rank) for v in (x, y)] for i in range(rank)]
     if not call.attr("incompatible_shape_error"):
         ints = [pair for pair in pairs if all(isinstance(s, int) for s in pair)]
         if any(1 != a != b != 1 for a, b in ints):
             text = "its inputs have shapes that do not fit: the result is one scalar"
             raise CannotVectorize(text)
         fits = all(is_one(a) or is_one(b) or same_sizes([a], [b]) for a, b in pairs)
-        is_plain = rank_of(x) == rank_of(y) and x.dtype != tf.string and uses_packed(call)
+        is_plain = x.rank == y.rank and x.dtype != tf.string and call.uses_packed
         if is_plain and not fits and _is_reduced(call, call.op.outputs[0]):
             return _equal_rows(call, x, y, rank)
     return _broadcast(call, (x, y), incompatible_shape_error=True)
@@ -132,7 +127,7 @@ def _reduces(call: Call, op: tf.Operation, tensor: tf.Tensor) -> bool:
 def _equal_rows(call: Call, x: Value, y: Value, rank: int) -> Value:
     """Elements that are equal, of rows that fit; of the others one, which says that they do not."""
     sizes = [[size_when_run(v, i) for i in range(rank)] for v in (x, y)]
-    numbers = [[s.tensor if isinstance(s, RowSizes) else s for s in each] for each in sizes]
+    numbers = [[*map(as_number, each)] for each in sizes]
     rows = [v.in_rows if isinstance(v, Ragged) else call.stacked(v) for v in (x, y)]
     fits = tf.ones(tf.stack([call.loop.length]), tf.bool)
     for a, b in zip(*numbers):
@@ -148,7 +143,7 @@ def _equal_rows(call: Call, x: Value, y: Value, rank: int) -> Value:
             rows[k] = tf.gather(with_room(rows[k], axis + 1, 1), at, axis=axis + 1, batch_dims=1)
     made = call.rebuild(x=rows[0], y=rows[1], incompatible_shape_error=True)
     fits = tf.reshape(fits, [-1, *[1] * rank])
-    return from_padded(call, tf.where(fits, made, call.op_type == "NotEqual"), common)
+    return from_padded(tf.where(fits, made, call.op_type == "NotEqual"), common)
 
 
 @ragged_rule("SelectV2", of_shapes=True)
@@ -187,13 +182,13 @@ def _is_number_one(value: Value) -> bool:
 def same_shape(call: Call, *inputs: Value) -> Any:
     """Kernels that do not broadcast: inputs are of the same sizes, or scalars if they may be."""
     flat = call.flat_inputs()
-    rank = max(map(rank_of, flat))
-    is_scalar = [call.op_type in _OF_SCALARS and not rank_of(v) for v in flat]
+    rank = max(v.rank for v in flat)
+    is_scalar = [call.op_type in _OF_SCALARS and not v.rank for v in flat]
     shaped = [v for v, alone in zip(flat, is_scalar) if not alone]
     if not any(isinstance(v, Ragged) for v in shaped):
         raise CannotVectorize("numbers of one shape")
     is_of_limits = call.op_type == "ClipByValue" and is_scalar[0]
-    if is_of_limits or any(rank_of(v) != rank for v in shaped):
+    if is_of_limits or any(v.rank != rank for v in shaped):
         raise CannotVectorize("its inputs are of different rank")
     tensors, sizes, is_packed = _of_one_form(call, shaped, rank)
     left, rows = iter(tensors), sizes if is_packed else []
@@ -201,15 +196,10 @@ def same_shape(call: Call, *inputs: Value) -> Any:
         _of_all_elements(call, v, tensors[0], rows) if alone else next(left)
         for v, alone in zip(flat, is_scalar)
     ]
-    supply = iter(full)
-    changes = {
-        name: [next(supply) for _ in v] if isinstance(v, list) else next(supply)
-        for name, v in call.inputs.items()
-    }
-    made = call.rebuild(**changes)
+    made = call.rebuild(**regroup(call, full))
     if not sizes:
         return made
-    return (from_packed if is_packed else from_padded)(call, made, sizes)
+    return Ragged.packed(made, sizes) if is_packed else from_padded(made, sizes)
 
 
 _OF_SCALARS = ("Betainc", "ClipByValue", "Select")  # a scalar is for all elements
@@ -232,7 +222,7 @@ def _of_one_form(
     values = unified(call, values, rank, broadcasts=False)
     leading = max(v.n_leading for v in values if isinstance(v, Ragged))
     sizes = [equal_size(values, i) for i in range(leading)]
-    if uses_packed(call):
+    if call.uses_packed:
         tensors = [aligned(call, v, sizes, rank) for v in values]
         if all(t is not None for t in tensors):
             return tensors, sizes, True
@@ -260,9 +250,9 @@ def identity(call: Call, value: Ragged) -> Any:
     """The value; no gradient goes through a StopGradient."""
     if call.op_type == "Identity":
         return value
-    if uses_packed(call):
-        return from_packed(call, tf.stop_gradient(value.tensor), value.sizes)
-    return from_padded(call, tf.stop_gradient(value.in_rows), value.sizes, is_clean=True)
+    if call.uses_packed:
+        return Ragged.packed(tf.stop_gradient(value.tensor), value.sizes)
+    return from_padded(tf.stop_gradient(value.in_rows), value.sizes, is_clean=True)
 
 
 @ragged_rule("BiasAdd")
@@ -270,14 +260,14 @@ def bias_add(call: Call, value: Value, bias: Value) -> Any:
     """A vector added to the last axis, which is the same in all rows."""
     if call.attr("data_format") != "NHWC" or not isinstance(value, Ragged):
         raise CannotVectorize("the channels are not the last axis")
-    rank, sizes = rank_of(value), value.sizes
+    rank, sizes = value.rank, value.sizes
     if isinstance(bias, Ragged) or len(sizes) == rank:
         raise CannotVectorize("the channels differ between iterations")
     if takes_packed(call, value):
         operand = aligned(call, bias, sizes, rank)
         if operand is not None:
-            return from_packed(call, value.tensor + operand, sizes)
-    return from_padded(call, value.in_any_rows + padded(call, bias, rank), sizes)
+            return Ragged.packed(value.tensor + operand, sizes)
+    return from_padded(value.in_any_rows + padded(call, bias, rank), sizes)
 
 
 @ragged_rule("AdjustHue AdjustSaturation Bitcast CheckNumerics CheckNumericsV2 HSVToRGB RGBToHSV")
@@ -287,22 +277,22 @@ def of_elements(call: Call, x: Value, number: Value | None = None) -> Any:
         raise CannotVectorize("its number differs between iterations")
     is_bitcast = call.op_type == "Bitcast"
     takes_last = call.output_dtype().size > x.dtype.size if is_bitcast else True
-    if takes_last and "Numerics" not in call.op_type and x.n_leading == rank_of(x):
+    if takes_last and "Numerics" not in call.op_type and x.n_leading == x.rank:
         raise CannotVectorize("the size of the last axis differs between iterations")
     (name, *_) = call.inputs
-    if uses_packed(call):
-        return from_packed(call, call.rebuild(**{name: x.tensor}), x.sizes)
-    return from_padded(call, call.rebuild(**{name: x.in_rows}), x.sizes)
+    if call.uses_packed:
+        return Ragged.packed(call.rebuild(**{name: x.tensor}), x.sizes)
+    return from_padded(call.rebuild(**{name: x.in_rows}), x.sizes)
 
 
 @ragged_rule("DecodeCSV DecodePaddedRaw RegexFullMatch RegexReplace")
 def of_texts(call: Call, x: Value, *others: Any) -> Any:
     """Kernels of texts alone: packed. Patterns, lengths and defaults are the same in all rows."""
     shared = [v for other in others for v in (other if isinstance(other, list) else [other])]
-    if not isinstance(x, Ragged) or any(v.is_stacked for v in shared) or not uses_packed(call):
+    if not isinstance(x, Ragged) or any(v.is_stacked for v in shared) or not call.uses_packed:
         raise CannotVectorize("what is beside the texts differs between iterations")
     made = call.rebuild(**{next(iter(call.inputs)): x.tensor})
-    return all_from_packed(call, made, x.sizes)
+    return all_packed(made, x.sizes)
 
 
 @ragged_rule("EnsureShape")

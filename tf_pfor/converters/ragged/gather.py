@@ -14,18 +14,14 @@ from tf_pfor.converters.ragged._forms import (
     agreed,
     constant_axes,
     equal_size,
-    from_packed,
     from_padded,
     known_sizes,
     of_equal_room,
     padded,
-    rank_of,
     row_ids,
     row_starts,
-    size_at,
     size_when_run,
     unified,
-    uses_packed,
     with_room,
 )
 from tf_pfor.core.call import Call
@@ -45,7 +41,7 @@ from tf_pfor.layouts.ragged import (
 )
 from tf_pfor.layouts.ragged_parts import packed_to
 from tf_pfor.layouts.ragged_rules import ragged_rule
-from tf_pfor.layouts.row_sizes import dim
+from tf_pfor.layouts.row_sizes import as_number, dim
 
 
 @ragged_rule("GatherV2", of_shapes=True, of_one_axis=True)
@@ -55,26 +51,26 @@ def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
         return _some_sizes(call, params, indices)
     if not (is_ragged(params) or is_ragged(indices)):  # the indices are sizes of rows
         raise CannotVectorize("numbers of one shape")
-    (at,) = constant_axes(call, "axis", rank_of(params))
+    (at,) = constant_axes(call, "axis", params.rank)
     batch: int = call.attr("batch_dims")
-    batch += rank_of(indices) if batch < 0 else 0
+    batch += indices.rank if batch < 0 else 0
     is_behind = isinstance(params, Ragged) and at >= params.n_leading and not indices.is_stacked
-    if is_behind and not batch and uses_packed(call):  # an axis that all share
+    if is_behind and not batch and call.uses_packed:  # an axis that all share
         assert isinstance(params, Ragged)
         made = tf.gather(params.tensor, indices.tensor, axis=at - params.n_leading + 1)
-        return from_packed(call, made, params.sizes)
+        return Ragged.packed(made, params.sizes)
     is_of_rows = not isinstance(params, Ragged) or params.n_leading == 1
-    if at or batch or not uses_packed(call) or not is_of_rows:
+    if at or batch or not call.uses_packed or not is_of_rows:
         return _along(call, params, indices, at, batch)
     if isinstance(indices, Ragged) and not isinstance(params, Ragged):
         if not params.is_stacked:
             made = tf.gather(params.tensor, indices.tensor)
-            return from_packed(call, made, indices.sizes)
-        where = _set_places(indices) if rank_of(indices) == 1 else None
+            return Ragged.packed(made, indices.sizes)
+        where = _set_places(indices) if indices.rank == 1 else None
         if where is None:
             rows = _rows_like(indices.tensor, indices.sizes)
             where = tf.stack([rows, indices.tensor], -1)
-        return from_packed(call, tf.gather_nd(params.tensor, where), indices.sizes)
+        return Ragged.packed(tf.gather_nd(params.tensor, where), indices.sizes)
     assert isinstance(params, Ragged)
     size = params.size
     if isinstance(indices, Ragged):
@@ -82,9 +78,9 @@ def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
         places, sizes = tf.cast(indices.tensor, tf.int32), tf.gather(size.tensor, rows)
         starts = tf.gather(row_starts(params.sizes), rows)
         made = tf.gather(params.tensor, _checked(call, places, sizes, size) + starts)
-        return from_packed(call, made, indices.sizes)
+        return Ragged.packed(made, indices.sizes)
     places = tf.cast(indices.tensor, tf.int32)
-    shape = [-1, *[1] * rank_of(indices)]
+    shape = [-1, *[1] * indices.rank]
     elements, begins = params.begins()
     sizes, starts = (tf.reshape(t, shape) for t in (size.tensor, begins))
     return Value.stacked(tf.gather(elements, _checked(call, places, sizes, size) + starts))
@@ -104,15 +100,15 @@ def _set_places(indices: Ragged) -> tf.Tensor | None:
 def _along(call: Call, params: Value, indices: Value, at: int, batch: int) -> Value:
     """Along any axis, with axes of both that belong together."""
     for axis in range(batch):
-        if len({isinstance(size_at(v, axis), RowSizes) for v in (params, indices)}) > 1:
+        if len({isinstance(v.size_at(axis), RowSizes) for v in (params, indices)}) > 1:
             raise CannotVectorize("axes that belong together are not known to be of one size")
         params, indices = agreed(call, (params, axis), (indices, axis))
     both = [v for v in (params, indices) if isinstance(v, Ragged)]
     count = max(v.n_leading for v in both)
-    if len(both) == 2 and count <= batch and uses_packed(call):
+    if len(both) == 2 and count <= batch and call.uses_packed:
         wide, places = (packed_to(v, count) for v in both)
         made = tf.gather(wide, places, axis=at - count + 1, batch_dims=batch - count + 1)
-        return from_packed(call, made, next(v.sizes for v in both if v.n_leading == count))
+        return Ragged.packed(made, next(v.sizes for v in both if v.n_leading == count))
     return _padded_along(call, params, indices, at, batch)
 
 
@@ -123,15 +119,14 @@ def _padded_along(call: Call, params: Value, indices: Value, at: int, batch: int
     axis = at + int(params.is_stacked)
     table = params.in_any_rows if isinstance(params, Ragged) else params.tensor
     if not table.shape[axis]:
-        if not uses_packed(call):
-            raise CannotVectorize(f"from an axis that may be empty, {call.where_padded}")
+        call.require_packed("from an axis that may be empty")
         table = with_room(table, axis, 1)
     is_own = indices.is_stacked or batch > 0
-    places = padded(call, indices, rank_of(indices)) if is_own else indices.tensor
+    places = padded(call, indices, indices.rank) if is_own else indices.tensor
     if is_own and not indices.is_stacked:
         places = call.stacked(indices)
     if batch:
-        table, places = of_equal_room([table, places], [size_at(params, k) for k in range(batch)])
+        table, places = of_equal_room([table, places], [params.size_at(k) for k in range(batch)])
     places = _inside(call, params, indices, at, places)
     side = int(is_own and params.is_stacked)
     made = tf.gather(table, places, axis=axis, batch_dims=batch + side)
@@ -139,24 +134,24 @@ def _padded_along(call: Call, params: Value, indices: Value, at: int, batch: int
         rank = made.shape.rank
         assert rank is not None
         made = tf.transpose(made, [at, *range(at), *range(at + 1, rank)])
-    sizes = [size_at(params, k) for k in range(rank_of(params))]
-    sizes[at : at + 1] = [size_at(indices, k) for k in range(batch, rank_of(indices))]
+    sizes = [params.size_at(k) for k in range(params.rank)]
+    sizes[at : at + 1] = [indices.size_at(k) for k in range(batch, indices.rank)]
     sizes = [dim(made, k + 1) if s is None else s for k, s in enumerate(sizes)]
-    return from_padded(call, made, sizes)
+    return from_padded(made, sizes)
 
 
 def _inside(call: Call, params: Value, indices: Value, at: int, places: tf.Tensor) -> Any:
     """Padded places, after a check that they are inside of the row, if rows differ there."""
-    size = size_at(params, at)
+    size = params.size_at(at)
     if not isinstance(size, RowSizes) or _tf.in_xla_context(call.emit.graph):
         return places
-    wide = places if places.shape.rank > rank_of(indices) else places[None]
-    room = tf.reshape(tf.cast(size.tensor, wide.dtype), [-1, *[1] * rank_of(indices)])
+    wide = places if places.shape.rank > indices.rank else places[None]
+    room = tf.reshape(tf.cast(size.tensor, wide.dtype), [-1, *[1] * indices.rank])
     is_right = (wide >= 0) & (wide < room)
     if isinstance(indices, Ragged):
         count = indices.n_leading
         mask: Any = mask_of(indices.sizes, [dim(wide, k + 1) for k in range(count)])
-        is_right |= ~mask[(..., *[tf.newaxis] * (rank_of(indices) - count))]
+        is_right |= ~mask[(..., *[tf.newaxis] * (indices.rank - count))]
     text = "an index is out of bounds in some iterations. The sizes are"
     return after_check(call, is_right, text, [size.tensor], places)
 
@@ -183,13 +178,13 @@ def concat(call: Call, values: list[Value], axis: Value) -> Any:
         if all(isinstance(v, RowShape) or v.constant is not None for v in values):
             return _joined_shapes(call, values)
         values = [Value.stacked(v.tensor) if isinstance(v, RowShape) else v for v in values]
-    rank = rank_of(values[0])
+    rank = values[0].rank
     (at,) = constant_axes(call, "axis", rank)
     first = next((v for v in values if isinstance(v, Ragged)), None)
     if first is None:
         raise CannotVectorize("numbers of one shape")
     count = first.n_leading
-    if uses_packed(call) and at >= count:
+    if call.uses_packed and at >= count:
         if all(isinstance(v, Ragged) and v.n_leading == count for v in values):
             values = unified(call, values, rank, broadcasts=False)
             first = values[0]
@@ -198,8 +193,8 @@ def concat(call: Call, values: list[Value], axis: Value) -> Any:
         if not all(same):
             raise CannotVectorize("the sizes of what is joined are not known to be the same")
         made = tf.concat([v.tensor for v in values], at - count + 1)
-        return from_packed(call, made, first.sizes)
-    if count != 1 or not uses_packed(call) or not all(_is_of_rows(v) for v in values):
+        return Ragged.packed(made, first.sizes)
+    if count != 1 or not call.uses_packed or not all(_is_of_rows(v) for v in values):
         return _joined_padded(call, values, rank, at)
     parts = [_as_rows(call, v) for v in values]
     lengths = [size.tensor for _, size in parts]
@@ -213,7 +208,7 @@ def concat(call: Call, values: list[Value], axis: Value) -> Any:
     pieces = tf.reshape(tf.range(tf.size(begins)), tf.stack([len(parts), -1]))
     order = tf.reshape(tf.transpose(pieces), [-1])
     whole = tf.concat([tensor for tensor, _ in parts], 0)
-    return from_packed(call, joined(whole, tf.concat([*begins, [count]], 0), order), [total])
+    return Ragged.packed(joined(whole, tf.concat([*begins, [count]], 0), order), [total])
 
 
 def _is_of_rows(value: Value) -> bool:
@@ -235,7 +230,7 @@ def _joined_padded(call: Call, values: list[Value], rank: int, at: int) -> Value
     wide = tf.concat(rows, at + 1)
     if not any(isinstance(s, RowSizes) for s in lengths):
         whole = sum(lengths) if all(isinstance(s, int) for s in lengths) else tf.add_n(lengths)
-        return from_padded(call, wide, [*sizes[:at], whole, *sizes[at + 1 :]])
+        return from_padded(wide, [*sizes[:at], whole, *sizes[at + 1 :]])
     total = functools.reduce(_sum_of_sizes, lengths, 0)
     place = tf.range(largest(total))[None]
     source, begin, room = tf.zeros_like(place), 0, 0
@@ -245,7 +240,7 @@ def _joined_padded(call: Call, values: list[Value], rank: int, at: int) -> Value
         source = tf.where(is_mine, place - begin + room, source)
         begin, room = begin + own, room + dim(x, at + 1)
     made = tf.gather(wide, source, axis=at + 1, batch_dims=1)
-    return from_padded(call, made, [*sizes[:at], total, *sizes[at + 1 :]])
+    return from_padded(made, [*sizes[:at], total, *sizes[at + 1 :]])
 
 
 def _as_rows(call: Call, value: Value) -> tuple[tf.Tensor, RowSizes]:
@@ -282,7 +277,7 @@ def _sum_of_sizes(a: Size, b: Size) -> Any:
     if isinstance(a, int) and (isinstance(b, int) or not a):
         return a + b if isinstance(b, int) else b
     bounds: list[Any] = [s.most if isinstance(s, RowSizes) else s for s in (a, b)]
-    numbers: list[Any] = [s.tensor if isinstance(s, RowSizes) else s for s in (a, b)]
+    numbers: list[Any] = [as_number(s) for s in (a, b)]
     is_known = all(isinstance(s, int) for s in bounds)
     return RowSizes.of(numbers[0] + numbers[1], bounds[0] + bounds[1] if is_known else None)
 

@@ -16,14 +16,10 @@ import tensorflow as tf
 from tf_pfor.converters.ragged._forms import (
     after_check,
     agreed,
-    from_packed,
     from_padded,
     gradient_of,
-    rank_of,
     row_ids,
-    size_at,
     size_when_run,
-    uses_packed,
     zeros_of,
 )
 from tf_pfor.converters.ragged.shapes import target_sizes
@@ -42,10 +38,10 @@ _LARGE = 1 << 10  # from here on the kernel, row by row, is faster than gathers 
 @ragged_rule(_RESIZES, is_source=True, large=_LARGE)
 def resize(call: Call, images: Value, size: Value, *moved: Value) -> Any:
     """[b, h_i, w_i, c] to [b, H, W, c], or to [b, H_i, W_i, c]; scaled and ``moved``."""
-    if rank_of(images) != 4 or not isinstance(size_at(images, 0), int):
+    if images.rank != 4 or not isinstance(images.size_at(0), int):
         raise CannotVectorize("the number of images is not known")
     out = target_sizes(call, size, 1)
-    if any(isinstance(s, RowSizes) for s in out) and not uses_packed(call):
+    if any(isinstance(s, RowSizes) for s in out) and not call.uses_packed:
         raise CannotVectorize(f"the new size differs between iterations, {call.where_padded}")
     return _resized(call, images, out, moved)
 
@@ -53,18 +49,18 @@ def resize(call: Call, images: Value, size: Value, *moved: Value) -> Any:
 @ragged_rule("ResizeBicubicGrad ResizeBilinearGrad ScaleAndTranslateGrad")
 def resize_gradient(call: Call, grads: Value, original_image: Value, *moved: Value) -> Any:
     """Gradients of the pixels that each new one is made of."""
-    out = [size_at(grads, axis) for axis in (1, 2)]
+    out = [grads.size_at(axis) for axis in (1, 2)]
     return gradient_of(call, lambda x: _resized(call, x, out, moved), original_image, grads)
 
 
 @ragged_rule("ResizeNearestNeighborGrad", of_shapes=True)
 def nearest_gradient(call: Call, grads: Value, size: Value) -> Any:
     """Gradients of the pixels that were read."""
-    images, channels = size_at(grads, 0), size_at(grads, 3)
+    images, channels = grads.size_at(0), grads.size_at(3)
     sizes = [images, *target_sizes(call, size, 1), channels]
     if not all(isinstance(s, (int, RowSizes)) for s in sizes):
         raise CannotVectorize("the number of images, or of channels, is not known")
-    out = [size_at(grads, axis) for axis in (1, 2)]
+    out = [grads.size_at(axis) for axis in (1, 2)]
     input = zeros_of(call, sizes, grads.dtype)
     return gradient_of(call, lambda x: _resized(call, x, out), input, grads)
 
@@ -75,9 +71,9 @@ def _resized(call: Call, images: Value, out: Sequence[Any], moved: Sequence[Valu
     numbers = [v.tensor if v.is_stacked else v.tensor[None] for v in moved]  # [1 or n, 2] each
     for axis in (0, 1):
         own = [t[:, axis, None] for t in numbers]
-        x = _along_rows(call, x, size_at(images, axis + 1), out[axis], own)
+        x = _along_rows(call, x, images.size_at(axis + 1), out[axis], own)
         x = tf.transpose(x, [0, 1, 3, 2, 4])
-    return from_padded(call, x, [size_at(images, 0), *out])
+    return from_padded(x, [images.size_at(0), *out])
 
 
 def _along_rows(
@@ -266,14 +262,14 @@ def crop_and_resize(
 def crop_gradient(call: Call, grads: Value, boxes: Value, box_ind: Value, image_size: Value) -> Any:
     """Gradients of the pixels that were read."""
     input = zeros_of(call, target_sizes(call, image_size, 3), call.output_dtype())
-    out = [size_at(grads, axis) for axis in (1, 2)]
+    out = [grads.size_at(axis) for axis in (1, 2)]
     return gradient_of(call, lambda x: _crops(call, x, boxes, box_ind, out), input, grads)
 
 
 @ragged_rule("CropAndResizeGradBoxes")
 def box_gradient(call: Call, grads: Value, image: Value, boxes: Value, box_ind: Value) -> Any:
     """Gradients of the edges of boxes."""
-    out = [size_at(grads, axis) for axis in (1, 2)]
+    out = [grads.size_at(axis) for axis in (1, 2)]
     return gradient_of(call, lambda x: _crops(call, image, x, box_ind, out), boxes, grads)
 
 
@@ -283,8 +279,8 @@ def _crops(
     """[m_i, H, W, c] for each row: the boxes of all rows are boxes of all their images."""
     if isinstance(boxes, Ragged) is not isinstance(box_ind, Ragged):
         raise CannotVectorize("boxes and the numbers of their images differ in how many there are")
-    known = [*out, *[size_at(image, k) for k in (1, 2)]]
-    if not uses_packed(call) or any(k is None for k in known):
+    known = [*out, *[image.size_at(k) for k in (1, 2)]]
+    if not call.uses_packed or any(k is None for k in known):
         raise CannotVectorize("sizes of boxes or images that are not known, or cannot be checked")
     x = image.in_rows if isinstance(image, Ragged) else call.stacked(image)
     n, images = tf.unstack(tf.shape(x)[:2])
@@ -295,7 +291,7 @@ def _crops(
         corners, ids = (call.stacked(v) for v in (boxes, box_ind))
         rows = tf.repeat(tf.range(n), tf.shape(ids)[1])
         corners, ids = tf.reshape(corners, [-1, 4]), tf.reshape(ids, [-1])
-    sizes = [tf.convert_to_tensor(_column(size_at(image, k))) for k in (1, 2)]
+    sizes = [tf.convert_to_tensor(_column(image.size_at(k))) for k in (1, 2)]
     checks = [(ids >= 0) & (ids < images), *[s > 0 for s in sizes]]
     is_right = tf.reduce_all(tf.stack([*map(tf.reduce_all, checks)]))
     text = "a box is of no image, or an image has no pixels. Numbers of images are"
@@ -310,7 +306,7 @@ def _crops(
         method = call.attr("method")
         made = tf.image.crop_and_resize(flat, corners, ids, out, method, filler)
     if isinstance(boxes, Ragged):
-        return from_packed(call, made, boxes.sizes)
+        return Ragged.packed(made, boxes.sizes)
     many = size_when_run(box_ind, 0)
     return call.like(tf.reshape(made, tf.concat([tf.stack([n, many]), tf.shape(made)[1:]], 0)))
 

@@ -20,16 +20,12 @@ from tf_pfor.converters.ragged._forms import (
     after_check,
     agreed,
     aligned,
-    all_from_packed,
-    from_packed,
+    all_packed,
     from_padded,
     of_equal_room,
     of_room,
-    rank_of,
     row_sizes,
-    size_at,
     squared,
-    uses_packed,
     with_room,
 )
 from tf_pfor.converters.ragged._windows import Moved, size_plus
@@ -39,6 +35,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest, masked
 from tf_pfor.layouts.ragged import Ragged, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import ragged_rule
+from tf_pfor.layouts.row_sizes import as_number
 
 _OF_MATRICES = """
     Cholesky LogMatrixDeterminant MatrixDeterminant MatrixInverse
@@ -69,24 +66,24 @@ def of_matrices(call: Call, input: Value) -> Any:
     if not isinstance(input, Ragged):
         raise CannotVectorize("it is not a tensor that differs in shape")
     name = next(iter(call.inputs))
-    if input.n_leading <= rank_of(input) - 2 and uses_packed(call):
+    if input.n_leading <= input.rank - 2 and call.uses_packed:
         made = call.rebuild(**{name: input.tensor})
         if any(flag in call.attrs and not call.attr(flag) for flag in ("compute_v", "compute_uv")):
             first, *none = made
-            return [from_packed(call, first, input.sizes), *map(Value.unstacked, none)]
-        return _packed(call, input, made)
+            return [Ragged.packed(first, input.sizes), *map(Value.unstacked, none)]
+        return all_packed(made, input.sizes)
     if call.op_type in ("Eig", "SelfAdjointEigV2"):
         return _eigen(call, squared(call, input))
     if call.op_type == "Svd":
         return _singular(call, input)
-    if call.op_type == "Qr" and isinstance(size_at(input, rank_of(input) - 1), int):
+    if call.op_type == "Qr" and isinstance(input.size_at(input.rank - 1), int):
         return _factors_of_columns(call, input)
     if call.op_type not in _BLOCKWISE:
         raise CannotVectorize("the matrices differ in size")
     input = squared(call, input)
     made = call.rebuild(**{name: _beside_identity(input)})
     made = made if isinstance(made, list) else [made]
-    return [_corner(call, t, input, n) for t, n in zip(made, _BLOCKWISE[call.op_type], strict=True)]
+    return [_corner(t, input, n) for t, n in zip(made, _BLOCKWISE[call.op_type], strict=True)]
 
 
 def _factors_of_columns(call: Call, input: Ragged) -> list[Value]:
@@ -94,8 +91,8 @@ def _factors_of_columns(call: Call, input: Ragged) -> list[Value]:
 
     Where there are more columns than rows, the identity in the block below makes R regular.
     """
-    rank = rank_of(input)
-    *leading, rows, columns = (size_at(input, k) for k in range(rank))
+    rank = input.rank
+    *leading, rows, columns = (input.size_at(k) for k in range(rank))
     if not isinstance(rows, RowSizes) or not all(isinstance(s, int) for s in leading):
         raise CannotVectorize("not the number of rows alone differs")
     x = with_room(input.in_rows, rank - 1, columns)
@@ -113,7 +110,7 @@ def _factors_of_columns(call: Call, input: Ragged) -> list[Value]:
     for made, sizes in ((q, [*leading, rows, inner]), (r, [*leading, inner, columns])):
         for axis, size in enumerate(sizes):
             made = of_room(made, axis + 1, largest(size))
-        found.append(from_padded(call, made, sizes))
+        found.append(from_padded(made, sizes))
     return found
 
 
@@ -123,8 +120,8 @@ def _eigen(call: Call, input: Ragged) -> list[Value]:
     number = _bound(input, of_lower=is_symmetric)
     values, vectors = call.rebuild(input=_beside(input, number))
     if not call.attr("compute_v"):
-        return [_corner(call, values, input, 1), Value.unstacked(vectors)]
-    return [_corner(call, values, input, 1), _corner(call, vectors, input, 2)]
+        return [_corner(values, input, 1), Value.unstacked(vectors)]
+    return [_corner(values, input, 1), _corner(vectors, input, 2)]
 
 
 def _singular(call: Call, input: Ragged) -> list[Value]:
@@ -133,38 +130,36 @@ def _singular(call: Call, input: Ragged) -> list[Value]:
     Singular vectors of zeros could be mixed. So the numbers beside a square matrix are larger than
     any number of the row, and come in front.
     """
-    rank = rank_of(input)
+    rank = input.rank
     if not call.attr("compute_uv"):
         s, *none = call.rebuild(input=input.in_rows)
-        leading = [size_at(input, k) for k in range(rank - 2)]
-        found = from_padded(call, s, [*leading, _smaller(input)])
+        leading = [input.size_at(k) for k in range(rank - 2)]
+        found = from_padded(s, [*leading, _smaller(input)])
         return [found, *map(Value.unstacked, none)]
     input = squared(call, input)
     s, u, v = call.rebuild(input=_beside(input, _bound(input)))
     room = tf.shape(s)[-1]
     at = tf.minimum(room - _square(input).tensor[:, None] + tf.range(room)[None], room - 1)
     s, u, v = (tf.gather(t, at, axis=len(t.shape) - 1, batch_dims=1) for t in (s, u, v))
-    return [_corner(call, t, input, n) for t, n in ((s, 1), (u, 2), (v, 2))]
+    return [_corner(t, input, n) for t, n in ((s, 1), (u, 2), (v, 2))]
 
 
 def _smaller(input: Ragged) -> Any:
     """The number of singular values."""
-    rank = rank_of(input)
-    rows, columns = size_at(input, rank - 2), size_at(input, rank - 1)
+    rank = input.rank
+    rows, columns = input.size_at(rank - 2), input.size_at(rank - 1)
     if rows is columns:
         return rows
-    first, second = (
-        tf.convert_to_tensor(s.tensor if isinstance(s, RowSizes) else s) for s in (rows, columns)
-    )
+    first, second = (tf.convert_to_tensor(as_number(s)) for s in (rows, columns))
     return RowSizes.of(tf.minimum(first, second))
 
 
 @ragged_rule(_OF_VECTORS)
 def of_vectors(call: Call, input: Value) -> Any:
     """Packed: the last axis must be the same in all rows."""
-    if not isinstance(input, Ragged) or input.n_leading == rank_of(input) or not uses_packed(call):
+    if not isinstance(input, Ragged) or input.n_leading == input.rank or not call.uses_packed:
         raise CannotVectorize("the length of the transform differs between iterations")
-    return _packed(call, input, call.rebuild(input=input.tensor))
+    return all_packed(call.rebuild(input=input.tensor), input.sizes)
 
 
 @ragged_rule(_BY_LENGTH)
@@ -175,34 +170,33 @@ def of_length(call: Call, input: Value, fft_length: Value) -> Any:
     """
     if not isinstance(input, Ragged) or fft_length.is_stacked:
         raise CannotVectorize("the length of the transform differs between iterations")
-    last = size_at(input, rank_of(input) - 1)
+    last = input.size_at(input.rank - 1)
     if not isinstance(last, RowSizes):
-        if not uses_packed(call):
-            raise CannotVectorize(f"rows that differ in shape, {call.where_padded}")
-        return _packed(call, input, call.rebuild(input=input.tensor))
+        call.require_packed("rows that differ in shape")
+        return all_packed(call.rebuild(input=input.tensor), input.sizes)
     if _tf.in_xla_context(call.emit.graph):
         raise CannotVectorize("rows may be shorter than the transform, under jit_compile")
     length = tf.reshape(fft_length.tensor, [])
     count = length if call.op_type == "RFFT" else length // 2 + 1
-    rows = with_room(input.in_rows, rank_of(input), count)
+    rows = with_room(input.in_rows, input.rank, count)
     text = "a row has fewer elements than the transform reads. The sizes are"
     rows = after_check(call, last.tensor >= count, text, [last.tensor], rows)
-    sizes = [size_at(input, k) for k in range(rank_of(input) - 1)]
-    return from_padded(call, call.rebuild(input=rows), sizes)
+    sizes = [input.size_at(k) for k in range(input.rank - 1)]
+    return from_padded(call.rebuild(input=rows), sizes)
 
 
 @ragged_rule("MatrixSolve MatrixTriangularSolve")
 def solve(call: Call, matrix: Value, rhs: Value) -> Any:
     """Packed, if both are of one size; else the matrix beside the identity, zeros on the right."""
-    rank = rank_of(matrix)
-    if rank_of(rhs) != rank or not isinstance(rhs, Ragged):
+    rank = matrix.rank
+    if rhs.rank != rank or not isinstance(rhs, Ragged):
         raise CannotVectorize("the two sides differ in rank, or one has the same shape in all rows")
     if not isinstance(matrix, Ragged):
         raise CannotVectorize("the matrix has the same shape in all iterations")
-    if rhs.n_leading <= rank - 2 and matrix.n_leading <= rank - 2 and uses_packed(call):
+    if rhs.n_leading <= rank - 2 and matrix.n_leading <= rank - 2 and call.uses_packed:
         both = [aligned(call, v, rhs.sizes, rank) for v in (matrix, rhs)]
         if all(t is not None for t in both):
-            return _packed(call, rhs, call.rebuild(matrix=both[0], rhs=both[1]))
+            return all_packed(call.rebuild(matrix=both[0], rhs=both[1]), rhs.sizes)
     matrix = squared(call, matrix)
     size = _square(matrix)
     if len(rhs.sizes) < rank - 1 or not isinstance(rhs.sizes[rank - 2], RowSizes):
@@ -211,7 +205,7 @@ def solve(call: Call, matrix: Value, rhs: Value) -> Any:
         matrix, _ = agreed(call, (matrix, rank - 2), (rhs, rank - 2))
         matrix, rhs = agreed(call, (matrix, rank - 1), (rhs, rank - 2))
     wide = _beside_identity(matrix)
-    return from_padded(call, call.rebuild(matrix=wide, rhs=rhs.in_rows), rhs.sizes)
+    return from_padded(call.rebuild(matrix=wide, rhs=rhs.in_rows), rhs.sizes)
 
 
 @ragged_rule("MatrixBandPart")
@@ -219,9 +213,9 @@ def band_part(call: Call, input: Value, num_lower: Value, num_upper: Value) -> A
     """Zeros outside of the band stay zeros beside the row."""
     if not isinstance(input, Ragged) or num_lower.is_stacked or num_upper.is_stacked:
         raise CannotVectorize("the band differs between iterations")
-    if input.n_leading <= rank_of(input) - 2 and uses_packed(call):
-        return _packed(call, input, call.rebuild(input=input.tensor))
-    return from_padded(call, call.rebuild(input=input.in_rows), input.sizes)
+    if input.n_leading <= input.rank - 2 and call.uses_packed:
+        return all_packed(call.rebuild(input=input.tensor), input.sizes)
+    return from_padded(call.rebuild(input=input.in_rows), input.sizes)
 
 
 @ragged_rule("MatrixDiagV3", is_source=True)
@@ -231,13 +225,13 @@ def matrix_diag(
     """A diagonal of a square matrix whose size differs per row."""
     if not all(call.maybe_constant(name) == -1 for name in ("num_rows", "num_cols")):
         raise CannotVectorize("the matrix is of a size that is given")
-    rank = rank_of(diagonal)
-    is_shared = not k.is_stacked and not padding_value.is_stacked and uses_packed(call)
+    rank = diagonal.rank
+    is_shared = not k.is_stacked and not padding_value.is_stacked and call.uses_packed
     if isinstance(diagonal, Ragged) and is_shared and diagonal.n_leading < rank:
-        return _packed(call, diagonal, call.rebuild(diagonal=diagonal.tensor))
+        return all_packed(call.rebuild(diagonal=diagonal.tensor), diagonal.sizes)
     if isinstance(diagonal, Ragged) and _is_plain(call, "k", "padding_value"):
         made = call.rebuild(diagonal=diagonal.in_rows)
-        return from_padded(call, made, [*diagonal.sizes, diagonal.sizes[-1]])
+        return from_padded(made, [*diagonal.sizes, diagonal.sizes[-1]])
     which, sizes = _one_diagonal(call, k), _all_sizes(diagonal)
     size = size_plus(sizes[-1], abs(which))
     moved = Moved(call, diagonal, [*sizes[:-1], size, size], 0)
@@ -251,14 +245,14 @@ def matrix_diag(
 def diag_part(call: Call, input: Value, k: Value, padding_value: Value) -> Any:
     """A diagonal: the main one of a square matrix, or any of any."""
     if isinstance(input, Ragged) and not k.is_stacked:
-        if input.n_leading <= rank_of(input) - 2 and uses_packed(call):
-            return _packed(call, input, call.rebuild(input=input.tensor))
+        if input.n_leading <= input.rank - 2 and call.uses_packed:
+            return all_packed(call.rebuild(input=input.tensor), input.sizes)
         if _is_plain(call, "k") and _is_square(input):
             made = call.rebuild(input=input.in_rows)
-            return from_padded(call, made, input.sizes[:-1])
+            return from_padded(made, input.sizes[:-1])
     which = _one_diagonal(call, k)
     *front, height, width = _all_sizes(input)
-    rows, columns = (s.tensor if isinstance(s, RowSizes) else s for s in (height, width))
+    rows, columns = (as_number(s) for s in (height, width))
     is_right = tf.equal(which, 0) | ((which > -rows) & (which < columns))
     text = "the matrix does not have such a diagonal in some iterations. They are"
     below, above = tf.maximum(-which, 0), tf.maximum(which, 0)
@@ -282,7 +276,7 @@ def _one_diagonal(call: Call, k: Value) -> Any:
 
 def _all_sizes(value: Value) -> list[Any]:
     """The sizes of all axes, which must be known."""
-    sizes = [size_at(value, i) for i in range(rank_of(value))]
+    sizes = [value.size_at(i) for i in range(value.rank)]
     if None in sizes:
         raise CannotVectorize("the size of an axis is not known before running")
     return sizes
@@ -300,13 +294,11 @@ def set_diag(call: Call, input: Value, diagonal: Value, k: Value) -> Any:
         and _is_square(input)
     ):
         made = call.rebuild(input=input.in_rows, diagonal=diagonal.in_rows)
-        return from_padded(call, made, sizes)
+        return from_padded(made, sizes)
     which: Any = _one_diagonal(call, k)
-    if not uses_packed(call) or not same_sizes(sizes[:-2], numbers[:-1]):
+    if not call.uses_packed or not same_sizes(sizes[:-2], numbers[:-1]):
         raise CannotVectorize("diagonals whose lengths cannot be checked, or several of them")
-    rows, columns, own = (
-        s.tensor if isinstance(s, RowSizes) else s for s in (*sizes[-2:], numbers[-1])
-    )
+    rows, columns, own = (as_number(s) for s in (*sizes[-2:], numbers[-1]))
     below, above = tf.maximum(-which, 0), tf.maximum(which, 0)
     is_right = tf.equal(own, tf.minimum(rows - below, columns - above))
     text = "the diagonal is not as long as the matrix's in some iterations. Lengths are"
@@ -324,7 +316,7 @@ def set_diag(call: Call, input: Value, diagonal: Value, k: Value) -> Any:
     )
     offset = tf.range(tf.shape(x)[-1]) - at[:, None]
     made = tf.where(tf.equal(offset, which[..., None]), each[..., None], x)
-    return from_padded(call, made, sizes)
+    return from_padded(made, sizes)
 
 
 def _is_plain(call: Call, *names: str) -> bool:
@@ -333,21 +325,15 @@ def _is_plain(call: Call, *names: str) -> bool:
     return all(x is not None and np.all(np.asarray(x) == 0) for x in found)
 
 
-def _packed(call: Call, input: Ragged, made: Any) -> Any:
-    """Results of the packed form, which keep the axes that differ."""
-    is_one = isinstance(made, tf.Tensor)
-    return (from_packed if is_one else all_from_packed)(call, made, input.sizes)
-
-
-def _corner(call: Call, made: tf.Tensor, input: Ragged, axes: int) -> Value:
+def _corner(made: tf.Tensor, input: Ragged, axes: int) -> Value:
     """A result of square matrices, so many of whose last axes are as large as the row's are."""
-    return from_padded(call, made, [*input.sizes[:-2], *input.sizes[-2:][:axes]])
+    return from_padded(made, [*input.sizes[:-2], *input.sizes[-2:][:axes]])
 
 
 def _is_square(input: Ragged) -> bool:
     """Whether the last two axes, the only ones that differ, are known to have one size."""
     last = input.sizes[-2:]
-    is_own = len(input.sizes) == rank_of(input) and len(input.ragged_axes) == 2
+    is_own = len(input.sizes) == input.rank and len(input.ragged_axes) == 2
     return is_own and isinstance(last[-1], RowSizes) and last[0] is last[-1]
 
 
@@ -375,7 +361,7 @@ def _beside(input: Ragged, number: tf.Tensor) -> tf.Tensor:
     x = masked(input.in_rows, input.sizes)
     room = tf.shape(x)[-1]
     outside = tf.cast(tf.range(room)[None] >= size.tensor[:, None], x.dtype)  # [n, L]
-    shape = [-1, *[1] * (rank_of(input) - 2), room]
+    shape = [-1, *[1] * (input.rank - 2), room]
     return x + tf.linalg.diag(number * tf.reshape(outside, tf.stack(shape)))
 
 

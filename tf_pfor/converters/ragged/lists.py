@@ -65,4 +65,4 @@ def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
         size = RowSizes.of(pick(call, listed, lengths))
     static = call.loop.static_length
     padded.set_shape([static, None, *shape[1:]])
-    return from_padded(call, padded, [size, *leading_sizes(known_rows(listed))])
+    return from_padded(padded, [size, *leading_sizes(known_rows(listed))])

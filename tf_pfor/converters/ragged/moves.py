@@ -19,14 +19,11 @@ from tf_pfor.converters.ragged._forms import (
     constant_axes,
     from_packed,
     from_padded,
-    is_one,
     of_room,
-    rank_of,
+    parted,
     row_ids,
     row_starts,
-    size_at,
     size_when_run,
-    uses_packed,
     with_room,
 )
 from tf_pfor.converters.ragged._windows import Moved, place_of, range_in, size_times
@@ -37,22 +34,21 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import ragged_rule
-from tf_pfor.layouts.row_sizes import Size, dim, dims_of
+from tf_pfor.layouts.row_sizes import Size, dim, dims_of, is_one
 
 
 @ragged_rule("Roll")
 def roll(call: Call, input: Value, shift: Value, axis: Value) -> Any:
     """Along the axis that differs, each row by itself; along others as they are."""
-    if not isinstance(input, Ragged) or rank_of(shift):
+    if not isinstance(input, Ragged) or shift.rank:
         raise CannotVectorize("it rolls along several axes, or by numbers that differ in shape")
-    if not uses_packed(call):
-        raise CannotVectorize(f"rows of different shapes are rolled {call.where_padded}")
-    (at,) = constant_axes(call, "axis", rank_of(input))
+    call.require_packed("rows of different shapes are rolled")
+    (at,) = constant_axes(call, "axis", input.rank)
     moved = behind(call, input, [at])
     if moved is not None:
         if shift.is_stacked:
             raise CannotVectorize("it rolls by numbers that differ, behind an axis that differs")
-        return from_packed(call, tf.roll(input.tensor, shift.tensor, moved[0]), input.sizes)
+        return Ragged.packed(tf.roll(input.tensor, shift.tensor, moved[0]), input.sizes)
     if input.n_leading != 1:
         raise CannotVectorize("it rolls one of several axes that differ")
     size = input.size
@@ -62,7 +58,7 @@ def roll(call: Call, input: Value, shift: Value, axis: Value) -> Any:
     first = tf.gather(starts, rows)
     place = tf.range(tf.shape(rows)[0]) - first - by
     place = tf.math.floormod(place, tf.gather(size.tensor, rows))
-    return from_packed(call, tf.gather(input.tensor, first + place), [size])
+    return Ragged.packed(tf.gather(input.tensor, first + place), [size])
 
 
 @ragged_rule("ReverseSequence")
@@ -70,10 +66,10 @@ def reverse_sequence(call: Call, input: Value, seq_lengths: Value) -> Any:
     """The loop is folded into the batch axis; what is reversed must be there, and is no padding."""
     if not isinstance(input, Ragged):
         raise CannotVectorize("the number of lengths differs between iterations")
-    batch, axis, rank = call.attr("batch_dim"), call.attr("seq_dim"), rank_of(input)
+    batch, axis, rank = call.attr("batch_dim"), call.attr("seq_dim"), input.rank
     known = seq_lengths.sizes if isinstance(seq_lengths, RowShape) else ()
     input, seq_lengths = agreed(call, (input, batch), (seq_lengths, 0))
-    sizes, own = [size_at(input, i) for i in range(rank)], size_at(input, axis)
+    sizes, own = [input.size_at(i) for i in range(rank)], input.size_at(axis)
     assert isinstance(input, Ragged)
     if isinstance(seq_lengths, Ragged):
         lengths = seq_lengths.in_rows
@@ -81,9 +77,7 @@ def reverse_sequence(call: Call, input: Value, seq_lengths: Value) -> Any:
     else:
         lengths, rows = call.stacked(seq_lengths), input.in_rows
     if isinstance(own, RowSizes) and not all(s is own for s in known or [None]):
-        if not uses_packed(call):
-            where = call.where_padded
-            raise CannotVectorize(f"a row may be shorter than what is reversed, {where}")
+        call.require_packed("a row may be shorter than what is reversed")
         limit = tf.cast(own.tensor, lengths.dtype)
         text = "more is reversed than there is in some iterations. Lengths, and sizes, are"
         lengths = after_check(call, lengths <= limit[:, None], text, [lengths, limit], lengths)
@@ -98,7 +92,7 @@ def reverse_sequence(call: Call, input: Value, seq_lengths: Value) -> Any:
     made = tf.reshape(made, tf.shape(moved))
     made.set_shape(moved.shape)
     back = tf.transpose(made, np.argsort(order))
-    return from_padded(call, back, sizes, is_clean=True)
+    return from_padded(back, sizes, is_clean=True)
 
 
 @ragged_rule("ReverseV2")
@@ -106,10 +100,10 @@ def reverse(call: Call, tensor: Value, axis: Value) -> Any:
     """Each row by itself: from its own last element on."""
     if not isinstance(tensor, Ragged):
         raise CannotVectorize("the axes differ between iterations")
-    axes = constant_axes(call, "axis", rank_of(tensor))
+    axes = constant_axes(call, "axis", tensor.rank)
     moved = behind(call, tensor, axes)
     if moved is not None:
-        return from_packed(call, tf.reverse(tensor.tensor, moved), tensor.sizes)
+        return Ragged.packed(tf.reverse(tensor.tensor, moved), tensor.sizes)
     made, sizes = tensor.in_rows, tensor.sizes
     for a in axes:
         size = sizes[a] if a < len(sizes) else None
@@ -117,7 +111,7 @@ def reverse(call: Call, tensor: Value, axis: Value) -> Any:
             made = tf.reverse_sequence(made, size.tensor, a + 1, 0)
         else:
             made = tf.reverse(made, [a + 1])
-    return from_padded(call, made, sizes)
+    return from_padded(made, sizes)
 
 
 @ragged_rule("BroadcastTo Tile", of_shapes=True, is_source=True)
@@ -129,32 +123,32 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
         if known is not None:
             return repeated(call, input, [int(m) for m in known])
     is_known = isinstance(shape, RowShape) or is_ragged
-    if not is_known and not (shape.is_stacked and uses_packed(call)):
+    if not is_known and not (shape.is_stacked and call.uses_packed):
         raise CannotVectorize("what is repeated differs in shape")
     sizes = given = target_sizes(call, shape, 1)
-    missing = len(sizes) - rank_of(input)
-    mine = [size_at(input, k - missing) for k in range(len(sizes))]
+    missing = len(sizes) - input.rank
+    mine = [input.size_at(k - missing) for k in range(len(sizes))]
     if is_tile:
         is_plain = is_known and all(is_one(m) or is_one(t) for m, t in zip(mine, sizes))
-        if uses_packed(call) and not is_plain:
+        if call.uses_packed and not is_plain:
             return _tiled(call, input, sizes)
         sizes = _repeated_sizes(input, sizes)
     elif not is_known:
         return _spread(call, input, sizes, mine)
-    if is_ragged or not uses_packed(call):
+    if is_ragged or not call.uses_packed:
         return broadcast(call, input, sizes)
-    last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
-    if any(not is_one(s) for s in mine[: last + 1]):
+    leading, behind = parted(sizes)
+    own = mine[len(leading) :]
+    if any(not is_one(s) for s in mine[: len(leading)]):
         return broadcast(call, input, sizes)
-    rest = mine[last + 1 :]
     flat = call.stacked(input)
-    flat = tf.reshape(flat, tf.stack([tf.shape(flat)[0], *rest]))
-    packed = tf.gather(flat, row_ids(sizes[: last + 1]))
+    flat = tf.reshape(flat, tf.stack([tf.shape(flat)[0], *own]))
+    packed = tf.gather(flat, row_ids(leading))
     if not is_tile:
-        packed = tf.broadcast_to(packed, tf.stack([tf.shape(packed)[0], *sizes[last + 1 :]]))
-    elif not same_sizes(sizes[last + 1 :], rest):
-        packed = tf.tile(packed, tf.stack([1, *given[last + 1 :]]))
-    return from_packed(call, packed, sizes[: last + 1], rest=sizes[last + 1 :])
+        packed = tf.broadcast_to(packed, tf.stack([tf.shape(packed)[0], *behind]))
+    elif not same_sizes(behind, own):
+        packed = tf.tile(packed, tf.stack([1, *given[len(leading) :]]))
+    return from_packed(packed, sizes)
 
 
 def _tiled(call: Call, x: Value, multiples: list[Any]) -> Value:
@@ -170,7 +164,7 @@ def _tiled(call: Call, x: Value, multiples: list[Any]) -> Value:
 
 def _spread(call: Call, input: Value, sizes: list[Any], mine: list[Any]) -> Value:
     """A tensor of one shape, repeated to sizes that differ per row; ``mine`` are its own."""
-    missing = len(sizes) - rank_of(input)
+    missing = len(sizes) - input.rank
     if not all(is_one(own) or same_sizes([s], [own]) for s, own in zip(sizes, mine)):
         raise CannotVectorize("what is repeated has a size that is not known to be its own")
     changed = [k for k, (s, own) in enumerate(zip(sizes, mine)) if not same_sizes([s], [own])]
@@ -181,7 +175,7 @@ def _spread(call: Call, input: Value, sizes: list[Any], mine: list[Any]) -> Valu
 
 def _repeated_sizes(x: Value, multiples: list[Any]) -> list[Any]:
     """The sizes of rows that are repeated along axes of one element only."""
-    mine = [size_at(x, i) for i in range(len(multiples))]
+    mine = [x.size_at(i) for i in range(len(multiples))]
     if not all(is_one(m) or is_one(t) for m, t in zip(mine, multiples)):
         raise CannotVectorize("what is repeated has more than one element along that axis")
     return [t if is_one(m) else m for m, t in zip(mine, multiples)]
@@ -189,12 +183,12 @@ def _repeated_sizes(x: Value, multiples: list[Any]) -> list[Any]:
 
 def repeated(call: Call, x: Ragged, multiples: list[int]) -> Value:
     """Ragged rows repeated a number of times that all share."""
-    if not uses_packed(call) or x.n_leading != 1:
-        return _repeated_padded(call, x, multiples)
+    if not call.uses_packed or x.n_leading != 1:
+        return _repeated_padded(x, multiples)
     first, *others = multiples
     tensor = tf.tile(x.tensor, [1, *others]) if set(others) - {1} else x.tensor
     if first == 1:
-        return from_packed(call, tensor, x.sizes)
+        return Ragged.packed(tensor, x.sizes)
     size = x.size
     most = None if size.most is None else size.most * first
     made = RowSizes.of(size.tensor * first, most)
@@ -202,10 +196,10 @@ def repeated(call: Call, x: Ragged, multiples: list[int]) -> Value:
     place = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([made]), rows)
     place = tf.math.floormod(place, tf.gather(size.tensor, rows))
     packed = tf.gather(tensor, tf.gather(row_starts([size]), rows) + place)
-    return from_packed(call, packed, [made])
+    return Ragged.packed(packed, [made])
 
 
-def _repeated_padded(call: Call, x: Ragged, multiples: list[int]) -> Value:
+def _repeated_padded(x: Ragged, multiples: list[int]) -> Value:
     """In the padded form, one axis after the other."""
     rows, sizes = x.in_rows, [*x.sizes]
     for axis, many in enumerate(multiples):
@@ -221,15 +215,15 @@ def _repeated_padded(call: Call, x: Ragged, multiples: list[int]) -> Value:
         sizes[axis] = total = RowSizes.of(size.tensor * many, most)
         at = tf.range(largest(total))[None] % tf.maximum(size.tensor, 1)[:, None]
         rows = tf.gather(rows, at, axis=axis + 1, batch_dims=1)
-    return from_padded(call, rows, sizes)
+    return from_padded(rows, sizes)
 
 
 def broadcast(call: Call, x: Value, sizes: list[Any]) -> Value:
     """``x`` broadcast to a shape that differs per row, in the padded form."""
-    sizes, missing = list(sizes), len(sizes) - rank_of(x)
+    sizes, missing = list(sizes), len(sizes) - x.rank
     room: list[Any] = []  # None where it is the room of the rows
     for i, size in enumerate(sizes):
-        mine = size_at(x, i - missing)
+        mine = x.size_at(i - missing)
         if isinstance(mine, RowSizes) and isinstance(size, RowSizes) and mine is not size:
             x, size = as_large(call, x, i - missing, size)
             mine = sizes[i] = size
@@ -254,7 +248,7 @@ def broadcast(call: Call, x: Value, sizes: list[Any]) -> Value:
         wide = tf.expand_dims(wide, 1)
     made = tf.broadcast_to(wide, tf.stack([n, *room]))
     made.set_shape([None, *[r if isinstance(r, int) else None for r in room]])
-    return from_padded(call, made, sizes)
+    return from_padded(made, sizes)
 
 
 def _checked_size(call: Call, size: RowSizes, own: int) -> tf.Tensor:
@@ -277,7 +271,7 @@ def slice_gradient(
     if isinstance(dy, Ragged) and all(k.kind in ("all", "new") for k in items):
         return without_axes(call, dy, [i for i, k in enumerate(items) if k.kind == "new"])
     (size, *rest), first = sizes, items[0]
-    if not isinstance(size, RowSizes) or not uses_packed(call) or first.kind == "new":
+    if not isinstance(size, RowSizes) or not call.uses_packed or first.kind == "new":
         return _by_axes(call, dy, sizes, items)
     if any(isinstance(s, RowSizes) for s in rest):
         return _by_axes(call, dy, sizes, items)
@@ -303,7 +297,7 @@ def slice_gradient(
     behind = tf.shape(packed)[1:]
     made = tf.scatter_nd(places[:, None], packed, tf.concat([[total + 1], behind], 0))[:-1]
     made.set_shape([None, *packed.shape[1:]])
-    return from_packed(call, made, [size])
+    return Ragged.packed(made, [size])
 
 
 def _by_axes(call: Call, dy: Value, sizes: list[Any], items: list[Item]) -> Value:
@@ -330,7 +324,7 @@ def _by_axes(call: Call, dy: Value, sizes: list[Any], items: list[Item]) -> Valu
             kept = tf.reshape(is_read, tf.stack([n, *[1] * (axis - 1), size, *ones]))
             found = tf.where(kept, found, tf.zeros([], found.dtype))
         axis += 1
-    return from_padded(call, found, sizes, is_clean=True)
+    return from_padded(found, sizes, is_clean=True)
 
 
 def _read_of(call: Call, item: Item, size: Size) -> tuple[Any, Any]:

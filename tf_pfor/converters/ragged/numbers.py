@@ -14,14 +14,11 @@ from tf_pfor.converters.ragged._forms import (
     coordinates,
     from_packed,
     from_padded,
-    is_one,
     padded,
-    rank_of,
+    parted,
     row_ids,
     row_sizes,
     row_starts,
-    size_at,
-    uses_packed,
 )
 from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.core.call import Call
@@ -32,17 +29,16 @@ from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts import row_kernels
 from tf_pfor.layouts.packing import masked
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes
-from tf_pfor.layouts.ragged_parts import row_counts
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.row_sizes import is_one, row_counts
 
 
 @source("Range")
 def row_range(call: Call, start: Value, limit: Value, delta: Value) -> Any:
     """Numbers up to a limit of the row."""
-    if not uses_packed(call):
-        raise CannotVectorize(f"a range of unknown length, {call.where_padded}")
+    call.require_packed("a range of unknown length")
     if isinstance(limit, RowSize) and _is(start, 0) and _is(delta, 1):
-        return _counted(call, limit)
+        return _counted(limit)
     a, b, d = (tf.convert_to_tensor(call.stacked(v)) for v in (start, limit, delta))
     is_right = tf.not_equal(d, 0) & tf.where(d > 0, a <= b, a >= b)
     text = "its step must lead from its start to its limit. Starts, limits and steps are"
@@ -56,33 +52,33 @@ def row_range(call: Call, start: Value, limit: Value, delta: Value) -> Any:
     rows = row_ids([lengths])
     at = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([lengths]), rows)
     made = tf.gather(a, rows) + tf.cast(at, start.dtype) * tf.gather(d, rows)
-    return from_packed(call, made, [lengths])
+    return Ragged.packed(made, [lengths])
 
 
 def _is(value: Value, number: int) -> bool:
     return value.constant is not None and bool(value.constant == number)
 
 
-def _counted(call: Call, limit: RowSize) -> Value:
+def _counted(limit: RowSize) -> Value:
     """The places along an axis that differs: as many as that has, which nobody need check."""
     rows, starts = row_ids([limit.size]), row_starts([limit.size])
     made = tf.range(tf.shape(rows)[0]) - tf.gather(starts, rows)
-    return from_packed(call, tf.cast(made, limit.dtype), [limit.size])
+    return Ragged.packed(tf.cast(made, limit.dtype), [limit.size])
 
 
 @source("Where")
 def where(call: Call, input: Value) -> Any:
     """The places of what is true, or not zero."""
     x = input.tensor
-    axes = list(range(1, rank_of(input) + 1))
+    axes = list(range(1, input.rank + 1))
     is_set = x if x.dtype == tf.bool else tf.not_equal(x, tf.zeros([], x.dtype))
     size = _numbers_set(call, input, is_set, axes)
-    if not uses_packed(call):
+    if not call.uses_packed:
         return _in_front(call, is_set, size)
     found = tf.where(is_set)
     places = found[:, 1:]
     size.shared.setdefault(SET, {})[places.ref()] = found
-    return from_packed(call, places, [size])
+    return Ragged.packed(places, [size])
 
 
 def _in_front(call: Call, is_set: tf.Tensor, counts: RowSizes) -> Value:
@@ -97,7 +93,7 @@ def _in_front(call: Call, is_set: tf.Tensor, counts: RowSizes) -> Value:
     for size in reversed(shape):
         columns.insert(0, places % max(size, 1))
         places //= max(size, 1)
-    return from_padded(call, tf.cast(tf.stack(columns, 2), tf.int64), [counts])
+    return from_padded(tf.cast(tf.stack(columns, 2), tf.int64), [counts])
 
 
 def _numbers_set(call: Call, input: Value, is_set: tf.Tensor, axes: list[int]) -> RowSizes:
@@ -123,11 +119,11 @@ def where_of_ragged(call: Call, input: Value) -> Any:
     """The places of true elements in ragged rows."""
     if not isinstance(input, Ragged):
         raise CannotVectorize("it selects by the shape of a row")
-    is_packed = uses_packed(call)
+    is_packed = call.uses_packed
     x = input.tensor if is_packed else input.in_rows
     is_set = x if x.dtype == tf.bool else tf.not_equal(x, tf.zeros([], x.dtype))
     if not is_packed:  # nothing is true in the padding
-        axes = list(range(1, rank_of(input) + 1))
+        axes = list(range(1, input.rank + 1))
         counts = tf.reduce_sum(tf.cast(is_set, tf.int32), axes)
         return _in_front(call, is_set, RowSizes.of(counts, is_set.shape[1:].num_elements()))
     found = tf.where(is_set)  # [m, 1 + rest], of the packed form
@@ -135,9 +131,9 @@ def where_of_ragged(call: Call, input: Value) -> Any:
     n = call.loop.length
     counts = tf.math.bincount(rows, minlength=n, maxlength=n, dtype=tf.int32)
     first = input.sizes[0]
-    most = first.most if rank_of(input) == 1 and isinstance(first, RowSizes) else None
+    most = first.most if input.rank == 1 and isinstance(first, RowSizes) else None
     made = tf.concat([tf.stack(places, 1), found[:, 1:]], 1)
-    return from_packed(call, made, [row_sizes(call, counts, most)])
+    return Ragged.packed(made, [row_sizes(call, counts, most)])
 
 
 @ragged_rule("LowerBound UpperBound")
@@ -146,17 +142,17 @@ def search(call: Call, sorted_inputs: Value, values: Value) -> Any:
 
     Behind the numbers of a row stands the largest there is: no place lies beyond its length.
     """
-    if not all(rank_of(v) == 2 and is_one(size_at(v, 0)) for v in (sorted_inputs, values)):
+    if not all(v.rank == 2 and is_one(v.size_at(0)) for v in (sorted_inputs, values)):
         raise CannotVectorize("several sequences in each row, of which one has variable lengths")
-    if isinstance(values, Ragged) and not sorted_inputs.is_stacked and uses_packed(call):
+    if isinstance(values, Ragged) and not sorted_inputs.is_stacked and call.uses_packed:
         made = call.rebuild(values=tf.reshape(values.tensor, [1, -1]))
-        return from_packed(call, tf.reshape(made, [-1]), values.sizes)
+        return Ragged.packed(tf.reshape(made, [-1]), values.sizes)
     if not sorted_inputs.is_stacked:
         sorted_inputs = Value.stacked(call.stacked(sorted_inputs))
     if not values.is_stacked:
         values = Value.stacked(call.stacked(values))
     numbers, among = padded(call, values, 2), padded(call, sorted_inputs, 2)  # [n, 1, k or m]
-    size = size_at(sorted_inputs, 1)
+    size = sorted_inputs.size_at(1)
     if isinstance(sorted_inputs, Ragged):
         dtype = among.dtype
         among = masked(among, sorted_inputs.sizes, highest(dtype))
@@ -164,21 +160,20 @@ def search(call: Call, sorted_inputs: Value, values: Value) -> Any:
     if isinstance(size, RowSizes):
         made = tf.minimum(made, tf.cast(size.tensor, made.dtype)[:, None])
     made = tf.expand_dims(made, 1)
-    return from_padded(call, made, values.sizes) if isinstance(values, Ragged) else made
+    return from_padded(made, values.sizes) if isinstance(values, Ragged) else made
 
 
 @ragged_rule("InvertPermutation")
 def invert_permutation(call: Call, x: Ragged) -> Any:
     """Permutations of all rows, one behind the other, are one permutation."""
-    if not uses_packed(call):
-        raise CannotVectorize(f"permutations of different lengths, {call.where_padded}")
+    call.require_packed("permutations of different lengths")
     starts, counts = (
         tf.cast(tf.gather(t, row_ids(x.sizes)), x.dtype)
         for t in (row_starts(x.sizes), row_counts(x.sizes))
     )
     is_inside = (x.tensor >= 0) & (x.tensor < counts)
     moved = tf.where(is_inside, x.tensor + starts, -1)  # which the kernel refuses
-    return from_packed(call, call.rebuild(x=moved) - starts, x.sizes)
+    return Ragged.packed(call.rebuild(x=moved) - starts, x.sizes)
 
 
 _DRAWS = "RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal"
@@ -187,11 +182,11 @@ _DRAWS = "RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal"
 @ragged_rule(_DRAWS, of_shapes=True, is_source=True)
 def draw(call: Call, shape: Value, *limits: Value) -> Any:
     """One draw of as many numbers as the rows have."""
-    leading, rest = _own_shape(call, shape)
+    sizes, leading, rest = _own_shape(call, shape)
     if any(v.is_stacked for v in limits):
         raise CannotVectorize("the shape and the range differ between iterations")
     total = tf.reduce_sum(row_counts(leading))
-    return from_packed(call, call.rebuild(shape=tf.stack([total, *rest])), leading, rest=rest)
+    return from_packed(call.rebuild(shape=tf.stack([total, *rest])), sizes)
 
 
 _SEEDED = (
@@ -206,16 +201,16 @@ def seeded_draw(call: Call, shape: Value, *others: Value) -> Any:
 
     Where the seed, or the range, differs, the kernel draws for all rows in parallel.
     """
-    leading, rest = _own_shape(call, shape)
+    sizes, leading, rest = _own_shape(call, shape)
     if any(v.is_stacked for v in others):
         total = tf.reduce_sum(row_counts(leading))
         made = tf.reshape(_by_kernel(call, shape, others), tf.stack([total, *rest]))
-        return from_packed(call, made, leading, rest=rest)
+        return from_packed(made, sizes)
     most = tf.reduce_max(tf.concat([row_counts(leading), [0]], 0))
     drawn = call.rebuild(shape=tf.stack([most, *rest]))
     rows, starts = row_ids(leading), row_starts(leading)
     made = tf.gather(drawn, tf.range(tf.shape(rows)[0]) - tf.gather(starts, rows))
-    return from_packed(call, made, leading, rest=rest)
+    return from_packed(made, sizes)
 
 
 def _by_kernel(call: Call, shape: Value, others: Sequence[Value]) -> tf.Tensor:
@@ -236,13 +231,13 @@ def _by_kernel(call: Call, shape: Value, others: Sequence[Value]) -> tf.Tensor:
     return made.tensor
 
 
-def _own_shape(call: Call, shape: Value) -> tuple[list[Any], list[Any]]:
-    """The sizes up to the last one that differs, and those behind."""
+def _own_shape(call: Call, shape: Value) -> tuple[list[Any], list[Any], list[Any]]:
+    """The sizes; those up to the last one that differs, and those behind."""
     sizes = target_sizes(call, shape, 0)
-    last = max((i for i, s in enumerate(sizes) if isinstance(s, RowSizes)), default=-1)
-    if last < 0 or not uses_packed(call):
+    leading, rest = parted(sizes)
+    if not leading or not call.uses_packed:
         raise CannotVectorize("the shape differs between iterations in a way that is not known")
-    return sizes[: last + 1], sizes[last + 1 :]
+    return sizes, leading, rest
 
 
 @RegisterPFor("BroadcastArgs", ANY)

@@ -9,11 +9,9 @@ import tensorflow as tf
 
 from tf_pfor.converters.ragged._forms import (
     after_check,
-    from_packed,
     from_padded,
     gradient_of,
     size_when_run,
-    uses_packed,
     zeros_of,
 )
 from tf_pfor.converters.ragged._windows import Moved, size_plus
@@ -87,33 +85,33 @@ def _among_zeros(call: Call, input: Ragged, paddings: Value) -> Value | None:
     """Zeros around, in the form that the rows have; None where it takes the places of all."""
     target, known = call.output_shape(), forms(call.op.inputs[1])
     amounts = call.maybe_constant("paddings")
-    if amounts is not None and uses_packed(call):
+    if amounts is not None and call.uses_packed:
         count = input.n_leading
         if not amounts[:count].any():  # behind the axes that differ
             behind = np.concatenate([[[0, 0]], amounts[count:]])
-            return from_packed(call, tf.pad(input.tensor, behind), input.sizes)
+            return Ragged.packed(tf.pad(input.tensor, behind), input.sizes)
     if amounts is not None and len(input.ragged_axes) > 1:
-        return _around(call, input, amounts)
+        return _around(input, amounts)
     if known is None or len(input.ragged_axes) != 1:
         return None
     (axis,) = input.ragged_axes
     known = [[_resolved(call, amount) for amount in row] for row in known]
     others = [amount.known for i, row in enumerate(known) if i != axis for amount in row]
     if any(amount != 0 for amount in others):
-        return None if amounts is None else _around(call, input, amounts)
+        return None if amounts is None else _around(input, amounts)
     amounts = tf.cast(call.stacked(paddings), tf.int32)[:, axis]
     one = target[axis] if is_static(target) else _one_size(call, input, axis, known[axis])
     if one is not None:
         return call.like(placed(input, axis, amounts[:, 0], one))
     size = input.sizes[axis]
-    if not uses_packed(call) or not isinstance(size, RowSizes):
+    if not call.uses_packed or not isinstance(size, RowSizes):
         raise CannotVectorize("the size after padding is not known")
     text = "paddings must not be negative. They are"
     amounts = after_check(call, amounts >= 0, text, [amounts], amounts)
     lengths = RowSizes.of(size.tensor + tf.reduce_sum(amounts, 1))
     room = tf.reduce_max(tf.concat([lengths.tensor, [0]], 0))
     made = placed(input, axis, amounts[:, 0], room)
-    return from_padded(call, made, [*input.sizes[:axis], lengths], is_clean=True)
+    return from_padded(made, [*input.sizes[:axis], lengths], is_clean=True)
 
 
 @ragged_rule("MirrorPad", is_source=True)
@@ -154,7 +152,7 @@ def _mirrored(at: Dim, size: Any, edge: int) -> Any:
     return tf.where(at >= size, 2 * size - edge - 1 - at, at)
 
 
-def _around(call: Call, x: Ragged, amounts: Any) -> Value:
+def _around(x: Ragged, amounts: Any) -> Value:
     """Zeros around rows, as many as all share, of several axes."""
     rows, sizes = x.in_rows, list[Any](x.sizes)
     for axis, (front, back) in enumerate(amounts):
@@ -168,7 +166,7 @@ def _around(call: Call, x: Ragged, amounts: Any) -> Value:
         elif size is not None:
             sizes[axis] = size + int(front + back)
     rows = tf.pad(rows, [[0, 0], *[[int(a), int(b)] for a, b in amounts]])
-    return from_padded(call, rows, sizes, is_clean=True)
+    return from_padded(rows, sizes, is_clean=True)
 
 
 def _resolved(call: Call, amount: Form) -> Form:

@@ -7,23 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._forms import (
-    agreed,
-    broadcast_size,
-    from_packed,
-    from_padded,
-    is_one,
-    padded,
-    rank_of,
-    size_at,
-    uses_packed,
-    with_sizes,
-)
+from tf_pfor.converters.ragged._forms import agreed, broadcast_size, from_padded, padded, with_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes, Size
 from tf_pfor.layouts.ragged_rules import ragged_rule
+from tf_pfor.layouts.row_sizes import is_one
 
 _PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 _NARROW = 32  # columns
@@ -36,36 +26,36 @@ def matmul(call: Call, a: Value, b: Value) -> Any:
     names = ("transpose_a", "transpose_b") if is_mat_mul else ("adj_x", "adj_y")
     flip_a, flip_b = (bool(call.attr(name)) for name in names)
     turns = ("transpose_a", "transpose_b") if is_mat_mul else ("adjoint_a", "adjoint_b")
-    rank_a, rank_b = rank_of(a), rank_of(b)
+    rank_a, rank_b = a.rank, b.rank
     rank = max(rank_a, rank_b)
     if is_packed_product(call, a, b, flip_a):
         assert isinstance(a, Ragged)
         if _stays_padded(call, a):
             made = _multiplied(a.in_rows, b.tensor, {turns[1]: flip_b})
-            return from_padded(call, made, a.sizes, is_clean=True)
+            return from_padded(made, a.sizes, is_clean=True)
         made = _multiplied(_as_matrix(a), b.tensor, {turns[1]: flip_b})
         if a.tensor.shape.rank == 2:
-            return from_packed(call, made, a.sizes)
+            return Ragged.packed(made, a.sizes)
         shape = tf.concat([tf.shape(a.tensor)[:-1], tf.shape(made)[-1:]], 0)
         full = tf.reshape(made, shape)
         full.set_shape([*a.tensor.shape[:-1], made.shape[-1]])
-        return from_packed(call, full, a.sizes)
+        return Ragged.packed(full, a.sizes)
     batch: list[Any] = []
     for i in range(rank - 2):
         at_a, at_b = i - rank + rank_a, i - rank + rank_b
         if min(at_a, at_b) >= 0:
             a, b = agreed(call, (a, at_a), (b, at_b))
-        batch.append(broadcast_size([size_at(a, at_a), size_at(b, at_b)], i))
+        batch.append(broadcast_size([a.size_at(at_a), b.size_at(at_b)], i))
     inner = (rank_a - 2 if flip_a else rank_a - 1), (rank_b - 1 if flip_b else rank_b - 2)
     a, b = agreed(call, *with_sizes(call, (a, inner[0]), (b, inner[1])))
-    rows_a, inner_a = (size_at(a, rank_a - 2), size_at(a, rank_a - 1))
-    inner_b, cols_b = (size_at(b, rank_b - 2), size_at(b, rank_b - 1))
+    rows_a, inner_a = (a.size_at(rank_a - 2), a.size_at(rank_a - 1))
+    inner_b, cols_b = (b.size_at(rank_b - 2), b.size_at(rank_b - 1))
     rows = inner_a if flip_a else rows_a
     cols = inner_b if flip_b else cols_b
     sizes = _known([*batch, rows, cols])
     x, y = (padded(call, v, rank) for v in _contracted(a, b))
     made = _multiplied(x, y, dict(zip(turns, (flip_a, flip_b))))
-    return from_padded(call, made, sizes, is_tame=True)  # of numbers that are finite where rows are
+    return from_padded(made, sizes, is_tame=True)  # of numbers that are finite where rows are
 
 
 def _multiplied(x: Any, y: Any, turns: Mapping[str, Any]) -> tf.Tensor:
@@ -110,9 +100,9 @@ def _contracted(a: Value, b: Value) -> tuple[Value, Value]:
 
 def is_packed_product(call: Call, a: Value, b: Value, flip_a: bool) -> bool:
     """Whether the rows of all matrices a can be multiplied by one matrix b."""
-    if not uses_packed(call) or not isinstance(a, Ragged) or b.is_stacked or flip_a:
+    if not call.uses_packed or not isinstance(a, Ragged) or b.is_stacked or flip_a:
         return False
-    return rank_of(b) == 2 and a.n_leading < rank_of(a)
+    return b.rank == 2 and a.n_leading < a.rank
 
 
 def _stays_padded(call: Call, a: Value) -> bool:
@@ -122,7 +112,7 @@ def _stays_padded(call: Call, a: Value) -> bool:
     change the form take longer than multiplying the padding.
     """
     assert isinstance(a, Ragged)
-    width = size_at(a, rank_of(a) - 1)
+    width = a.size_at(a.rank - 1)
     if not a.is_padded or not isinstance(width, int) or width > _NARROW:
         return False
     (output,) = call.op.outputs
@@ -169,7 +159,7 @@ def einsum(call: Call, inputs: list[Value]) -> Any:
             inputs[k] = value
     for axes, value in zip(names, inputs):
         for i, name in enumerate(axes):
-            size = size_at(value, i)
+            size = value.size_at(i)
             known = sizes.get(name, size)
             differs = isinstance(size, RowSizes) or isinstance(known, RowSizes)
             may_spread = isinstance(name, int)
@@ -179,18 +169,18 @@ def einsum(call: Call, inputs: list[Value]) -> Any:
     spread = sorted(name for name in sizes if isinstance(name, int))
     if spread and "..." not in result:
         raise CannotVectorize("axes that its equation does not name are summed")
-    tensors = [padded(call, v, rank_of(v)) for v in inputs]
+    tensors = [padded(call, v, v.rank) for v in inputs]
     marked = [(row if v.is_stacked else "") + t for t, v in zip(terms, inputs)]
     made = tf.einsum(",".join(marked) + "->" + row + result, *tensors)
     front, _, behind = result.partition("...")
     axes = [*front, *(spread if "..." in result else ()), *behind]
-    return from_padded(call, made, _known([sizes[name] for name in axes]))
+    return from_padded(made, _known([sizes[name] for name in axes]))
 
 
 def _axes_of(term: str, value: Value) -> list[Any]:
     """The names of an operand's axes: letters, and negative numbers for axes of an ellipsis."""
     front, dots, behind = term.partition("...")
-    count = rank_of(value) - len(front) - len(behind)
+    count = value.rank - len(front) - len(behind)
     if count < 0 or (count and not dots) or len({*front, *behind}) != len(front + behind):
         raise CannotVectorize("an input is not of the rank that its equation says")
     return [*front, *range(-count, 0), *behind]

@@ -18,12 +18,9 @@ from tf_pfor.converters.ragged._forms import (
     from_padded,
     of_room,
     over_axes,
-    rank_of,
     row_ids,
     row_sizes,
-    size_at,
     takes_packed,
-    uses_packed,
     with_room,
 )
 from tf_pfor.converters.ragged._windows import Moved
@@ -34,7 +31,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest, mask_of, shared
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, same_sizes, size_value
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule, rule_of, source
-from tf_pfor.layouts.row_sizes import dim
+from tf_pfor.layouts.row_sizes import as_number, dim
 
 
 @family_rule("reduction", of_shapes="Prod")
@@ -45,7 +42,7 @@ def reduction(call: Call, x: Any, axis: Value) -> Any:
     if isinstance(x, RowShape):
         return _product_of_sizes(call, x)
     keep = bool(call.attr("keep_dims"))
-    axes = sorted(set(constant_axes(call, list(call.inputs)[1], rank_of(x))))
+    axes = sorted(set(constant_axes(call, list(call.inputs)[1], x.rank)))
     if not axes:
         return x
     left = [1 if i in axes else s for i, s in enumerate(x.sizes) if keep or i not in axes]
@@ -66,11 +63,11 @@ def _of_what_was_broadcast(call: Call, x: Value) -> Value:
     if not isinstance(shape, RowShape) or not (keep or call.is_only_read_by(["Reshape"])):
         raise CannotVectorize("which axes are reduced differs between iterations")
     found = x.in_rows if isinstance(x, Ragged) else call.stacked(x)
-    missing = rank_of(x) - len(shape.sizes)
+    missing = x.rank - len(shape.sizes)
     target: list[Any] = [1] * missing + [*shape.sizes]
     text = "the gradient does not fit what was broadcast. Sizes"
     for axis, size in enumerate(target):
-        own = size_at(x, axis)
+        own = x.size_at(axis)
         if same_sizes([size], [own]):
             continue
         total = tf.reduce_sum(found, axis + 1, keepdims=True)
@@ -79,7 +76,7 @@ def _of_what_was_broadcast(call: Call, x: Value) -> Value:
             is_one = tf.equal(size.tensor, 1)
             fits, sizes = is_one | tf.equal(size.tensor, number), [number, size.tensor]
             wide = after_check(call, fits, text, sizes, with_room(found, axis + 1, 1))
-            is_one = tf.reshape(is_one, [-1, *[1] * rank_of(x)])
+            is_one = tf.reshape(is_one, [-1, *[1] * x.rank])
             found = of_room(tf.where(is_one, total, wide), axis + 1, largest(size))
         elif isinstance(size, int) and size == 1:
             found = total
@@ -87,7 +84,7 @@ def _of_what_was_broadcast(call: Call, x: Value) -> Value:
             raise CannotVectorize("the size of what was broadcast is not known")
     if missing and not keep:
         found, target = tf.squeeze(found, [*range(1, missing + 1)]), target[missing:]
-    return from_padded(call, found, target)
+    return from_padded(found, target)
 
 
 def _product_of_sizes(call: Call, x: RowShape) -> Any:
@@ -158,7 +155,7 @@ def _mean(call: Call, x: Ragged, axes: list[int], left: list[Size]) -> Any:
     assert rank is not None
     counts = _counts(x, axes, rank - 1, wide)
     made = tf.truncatediv(total, counts) if is_integer else total / counts
-    return from_padded(call, tf.cast(made, call.output_dtype()), left)
+    return from_padded(tf.cast(made, call.output_dtype()), left)
 
 
 def _counts(x: Ragged, axes: list[int], rank: int, dtype: tf.DType) -> tf.Tensor:
@@ -172,7 +169,7 @@ def _counts(x: Ragged, axes: list[int], rank: int, dtype: tf.DType) -> tf.Tensor
         sizes.append(tf.shape(x.tensor)[a - x.n_leading + 1] if size is None else size)
 
     def make() -> tf.Tensor:
-        count: Any = math.prod(s.tensor if isinstance(s, RowSizes) else s for s in sizes)
+        count: Any = math.prod(as_number(s) for s in sizes)
         count = tf.cast(count if dtype.is_floating else tf.maximum(count, 1), dtype)
         return tf.reshape(count, [-1, *[1] * rank]) if count.shape.rank else count
 
@@ -184,7 +181,7 @@ def _counts(x: Ragged, axes: list[int], rank: int, dtype: tf.DType) -> tf.Tensor
 @ragged_rule("BiasAddGrad")
 def bias_gradient(call: Call, out_backprop: Ragged) -> Any:
     """The sums over all axes but the last, of each row."""
-    rank = rank_of(out_backprop)
+    rank = out_backprop.rank
     if call.attr("data_format") != "NHWC" or out_backprop.n_leading == rank:
         raise CannotVectorize("the channels are not the last axis")
     axes = list(range(rank - 1))
@@ -196,7 +193,7 @@ def bias_gradient(call: Call, out_backprop: Ragged) -> Any:
 @ragged_rule("L2Loss")
 def l2_loss(call: Call, t: Ragged) -> Any:
     """Half the sum of squares of each row."""
-    axes = list(range(rank_of(t)))
+    axes = list(range(t.rank))
     if takes_packed(call, t):
         total = _sum_of_rows(call, t.with_elements(tf.square(t.tensor)), axes, keep=False)
     else:
@@ -207,12 +204,12 @@ def l2_loss(call: Call, t: Ragged) -> Any:
 @ragged_rule("LogSoftmax Softmax")
 def softmax(call: Call, logits: Ragged) -> Any:
     """Over the last axis: packed where that is shared, else without the padding."""
-    last = rank_of(logits) - 1
+    last = logits.rank - 1
     if last >= logits.n_leading:
         return over_axes(call, logits, [last], run=lambda x, _: _softmax(call, x))
     made = _softmax(call, _open(logits))
     is_tame = call.op_type == "Softmax"
-    return from_padded(call, made, logits.sizes, is_tame=is_tame)
+    return from_padded(made, logits.sizes, is_tame=is_tame)
 
 
 def _softmax(call: Call, x: tf.Tensor) -> tf.Tensor:
@@ -233,7 +230,7 @@ def _open(x: Ragged) -> tf.Tensor:
     """
     size, loose = x.sizes[-1], x.in_any_rows
     assert isinstance(size, RowSizes)
-    rank, room = rank_of(x), dim(loose, rank_of(x))
+    rank, room = x.rank, dim(loose, x.rank)
     own = mask_of([size], [room])  # [n, room]
     is_none = tf.equal(size.tensor, 0)[:, None]
     low = tf.constant(lowest(x.dtype), x.dtype)
@@ -256,16 +253,16 @@ def cumulative(call: Call, x: Any, axis: Value) -> Any:
         if not is_size or call.attr("exclusive"):
             raise CannotVectorize("numbers of one shape")
         return x
-    return over_axes(call, x, constant_axes(call, "axis", rank_of(x)))
+    return over_axes(call, x, constant_axes(call, "axis", x.rank))
 
 
 @ragged_rule("ArgMax ArgMin")
 def arg_max(call: Call, input: Ragged, dimension: Value) -> Any:
     """The first place of the largest element, which is no padding; a row must have one."""
-    (at,) = constant_axes(call, "dimension", rank_of(input))
-    size = size_at(input, at)
+    (at,) = constant_axes(call, "dimension", input.rank)
+    size = input.size_at(at)
     left = [s for i, s in enumerate(input.sizes) if i != at]
-    if not isinstance(size, RowSizes) or not uses_packed(call):
+    if not isinstance(size, RowSizes) or not call.uses_packed:
         return over_axes(call, input, [at], left=left)
     text = "it is of an axis of size 0 in some iterations. The sizes are"
 
@@ -285,8 +282,8 @@ def arg_max(call: Call, input: Ragged, dimension: Value) -> Any:
 @source("All Any ArgMax ArgMin Cumprod Cumsum Max Mean Min Prod Sum")
 def along_own_axis(call: Call, x: Any, axis: Value) -> Any:
     """The axis of each row moves to the front: then rows that differ in shape have one axis."""
-    rank, name = rank_of(x), list(call.inputs)[1]
-    dims = [size_at(x, k) for k in range(rank)]
+    rank, name = x.rank, list(call.inputs)[1]
+    dims = [x.size_at(k) for k in range(rank)]
     if not axis.is_stacked or None in dims:
         raise CannotVectorize("the axis differs between iterations, and sizes are unknown")
     own = own_axis(call, axis, rank)

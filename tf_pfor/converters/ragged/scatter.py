@@ -14,18 +14,13 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import (
     after_check,
-    from_packed,
     from_padded,
-    is_one,
     known_sizes,
     of_elements,
     of_equal_room,
     padded,
-    rank_of,
     row_ids,
     row_sizes,
-    size_at,
-    uses_packed,
 )
 from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.core.call import Call
@@ -33,8 +28,9 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import mask_of, pad
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes, shape_value
-from tf_pfor.layouts.ragged_parts import packed_to, row_counts
+from tf_pfor.layouts.ragged_parts import packed_to
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.row_sizes import as_number, at_rows, is_one, row_counts
 
 
 def _entries(
@@ -62,11 +58,11 @@ def _entries(
         raise CannotVectorize("what is scattered differs in shape")
     first = next((v for v in ragged if any(a < rank for a in v.ragged_axes)), ragged[0])
     for axis in range(rank):
-        sizes = [size_at(v, axis) for v in found]
+        sizes = [v.size_at(axis) for v in found]
         if any(not same_sizes([s], sizes[:1]) for s in sizes):
             first = _checked(call, first, sizes, axis)
     of_entries = all(isinstance(v, Ragged) and v.n_leading == rank for v in found)
-    if uses_packed(call) and of_entries:
+    if call.uses_packed and of_entries:
         return [v.tensor for v in found], row_ids(first.sizes), None
     wide = [v.in_rows if isinstance(v, Ragged) else call.stacked(v) for v in found]
     own = list(first.sizes[:rank])
@@ -94,7 +90,7 @@ def _checked(call: Call, first: Ragged, sizes: list[Any], axis: int) -> Ragged:
     own = first.sizes[axis] if axis < first.n_leading else None
     if not isinstance(own, RowSizes):
         raise CannotVectorize("the sizes of what is scattered are not known to agree")
-    others = [s.tensor if isinstance(s, RowSizes) else s for s in sizes]
+    others = [*map(as_number, sizes)]
     right = tf.reduce_all(tf.stack([tf.equal(own.tensor, other) for other in others]), 0)
     text = "the values and the places of what is scattered differ in number. The sizes are"
     checked = after_check(call, right, text, others, own.tensor)
@@ -110,11 +106,11 @@ _SEGMENTS = "UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedS
 @ragged_rule(_SEGMENTS, of_shapes=True, is_source=True)
 def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments: Value) -> Any:
     """The segments of all rows follow each other."""
-    if rank_of(segment_ids) < 1:
+    if segment_ids.rank < 1:
         raise CannotVectorize("one segment for all")
     if num_segments.is_stacked:
         return _own_number(call, data, segment_ids, own_counts(call, num_segments, "segments"))
-    rank = rank_of(segment_ids)
+    rank = segment_ids.rank
     (values, ids), rows, mask = _entries(call, [data, segment_ids], rank, may_be_wide=True)
     count = tf.cast(num_segments.tensor, ids.dtype)
     real = ids < count if mask is None else (ids < count) | ~mask
@@ -127,7 +123,7 @@ def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments:
     made = _of_rows(call, call.rebuild(data=values, segment_ids=places, num_segments=total), count)
     if not isinstance(data, Ragged):
         return made
-    return from_padded(call, made.tensor, [call.emit.dim(made.tensor, 1), *data.sizes[rank:]])
+    return from_padded(made.tensor, [call.emit.dim(made.tensor, 1), *data.sizes[rank:]])
 
 
 @ragged_rule("SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum", is_source=True)
@@ -139,15 +135,15 @@ def segments(call: Call, data: Value, segment_ids: Value) -> Any:
     counts = tf.maximum(tf.math.unsorted_segment_max(ids, rows, n) + 1, 0)
     sizes = row_sizes(call, counts)
     made = call.rebuild(data=values, segment_ids=ids + tf.gather(sizes.starts, rows))
-    return _of_own_number(call, made, sizes, data, 1)
+    return _of_own_number(made, sizes, data, 1)
 
 
-def _of_own_number(call: Call, made: tf.Tensor, sizes: RowSizes, data: Value, rank: int) -> Value:
+def _of_own_number(made: tf.Tensor, sizes: RowSizes, data: Value, rank: int) -> Value:
     """[total, ...] as segments of each row, as many as ``sizes`` says, and as wide as ``data``."""
     tail = data.sizes[rank:] if isinstance(data, Ragged) else ()
     if not tail:
-        return from_packed(call, made, [sizes])
-    return from_padded(call, pad(made, [sizes]), [sizes, *tail])
+        return Ragged.packed(made, [sizes])
+    return from_padded(pad(made, [sizes]), [sizes, *tail])
 
 
 def own_counts(call: Call, number: Value, what: str) -> RowSizes:
@@ -162,7 +158,7 @@ def own_counts(call: Call, number: Value, what: str) -> RowSizes:
 
 def _own_number(call: Call, data: Value, segment_ids: Value, sizes: RowSizes) -> Value:
     """Segments, in each row as many as the row says."""
-    rank = rank_of(segment_ids)
+    rank = segment_ids.rank
     ids, rows, values = kept_entries(call, segment_ids, data, rank, may_be_wide=True)
     count = tf.cast(tf.gather(sizes.tensor, rows), ids.dtype)
     text = "a segment id is not below the number of segments in some iterations"
@@ -170,13 +166,13 @@ def _own_number(call: Call, data: Value, segment_ids: Value, sizes: RowSizes) ->
     places = tf.where(ids >= 0, ids + tf.cast(tf.gather(sizes.starts, rows), ids.dtype), -1)
     total = tf.cast(tf.reduce_sum(sizes.tensor), call.op.inputs[2].dtype)
     made = call.rebuild(data=values, segment_ids=places, num_segments=total)
-    return _of_own_number(call, made, sizes, data, rank)
+    return _of_own_number(made, sizes, data, rank)
 
 
 @source("DenseBincount")
 def own_bins(call: Call, input: Value, size: Value, weights: Value) -> Any:
     """Counts of each number, in bins whose number differs per row."""
-    if rank_of(input) != 1 or not uses_packed(call):
+    if input.rank != 1 or not call.uses_packed:
         raise CannotVectorize("the number of bins, and so the shape, may differ")
     if not isinstance(weights, Ragged) and None in (weights.inner_shape or [None]):
         raise CannotVectorize("the shape of the weights is unknown")
@@ -192,9 +188,9 @@ def own_bins(call: Call, input: Value, size: Value, weights: Value) -> Any:
     ones = tf.ones(tf.shape(rows), dtype)
     if call.attr("binary_output"):
         found = tf.math.unsorted_segment_max(ones, places, total)
-        return from_packed(call, tf.maximum(found, 0), [sizes])
+        return Ragged.packed(tf.maximum(found, 0), [sizes])
     made = tf.math.unsorted_segment_sum(ones if is_plain else each, places, total)
-    return from_packed(call, made, [sizes])
+    return Ragged.packed(made, [sizes])
 
 
 @ragged_rule("HistogramFixedWidth")
@@ -202,7 +198,7 @@ def histogram(call: Call, values: Value, value_range: Value, nbins: Value) -> An
     """The number of elements in each bin: by the kernel's arithmetic, which is in float64."""
     if nbins.is_stacked or isinstance(value_range, Ragged):
         raise CannotVectorize("the number of bins, and so the shape, may differ")
-    (x,), rows, mask = _entries(call, [values], rank_of(values))
+    (x,), rows, mask = _entries(call, [values], values.rank)
     limits: Any = value_range.tensor
     is_range = limits[..., 0] < limits[..., 1]
     limits = after_check(call, is_range, "the range is empty. It is", [limits], limits)
@@ -255,10 +251,10 @@ def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any
         if known is None:
             return own_bins(call, input, size, weights)
         bins = tf.constant(known)
-    if not isinstance(input, Ragged) or rank_of(input) != 1:
+    if not isinstance(input, Ragged) or input.rank != 1:
         raise CannotVectorize("counts of a matrix")
     weighted = isinstance(weights, Ragged) or not is_one(_count_or_one(weights))
-    if not weighted and uses_packed(call):
+    if not weighted and call.uses_packed:
         return _counted(call, input, bins)
     given = [input, weights] if weighted else [input]
     (numbers, *others), rows, mask = _entries(call, given, 1)
@@ -344,8 +340,7 @@ def kept_entries(
     call: Call, places: Value, values: Value, rank: int, *, may_be_wide: bool = False
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Without padding: places [total, ...], of which row each is, and values [total, ...]."""
-    if not uses_packed(call):
-        raise CannotVectorize(f"places in rows of different shapes, {call.where_padded}")
+    call.require_packed("places in rows of different shapes")
     if isinstance(places, Ragged) and places.n_leading > rank:
         raise CannotVectorize("how many axes are indexed differs between iterations")
     (at, flat), rows, mask = _entries(call, [places, values], rank, may_be_wide=may_be_wide)
@@ -359,7 +354,7 @@ def _entries_at(
     call: Call, indices: Value, updates: Value
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The same of indices [..., axes], and of what is scattered, which must have one shape."""
-    return kept_entries(call, indices, updates, rank_of(indices) - 1)
+    return kept_entries(call, indices, updates, indices.rank - 1)
 
 
 def _indexed(at: tf.Tensor) -> int:
@@ -386,14 +381,13 @@ def _packed_places(call: Call, at: tf.Tensor, rows: tf.Tensor, sizes: Sequence[A
       sizes: the sizes of the rows, along the axes that are indexed.
     """
     dtype, place = at.dtype, tf.zeros([], at.dtype)
-    limits = [tf.gather(s.tensor, rows) if isinstance(s, RowSizes) else s for s in sizes]
-    limits = [tf.cast(limit, dtype) for limit in limits]
+    limits = [at_rows(size, rows, dtype) for size in sizes]
     columns = tf.unstack(at, num=len(sizes), axis=1)
     inside = [(x >= 0) & (x < limit) for x, limit in zip(columns, limits)]
     for x, limit in zip(columns, limits):
         place = place * limit + x
     text = "an index is out of bounds in some iterations. The shapes are"
-    shapes = [s.tensor if isinstance(s, RowSizes) else s for s in sizes]
+    shapes = [*map(as_number, sizes)]
     place = after_check(call, tf.stack(inside), text, shapes, place)
     starts = tf.cumsum(_counts_of(call, sizes), exclusive=True)
     return place + tf.gather(tf.cast(starts, dtype), rows)
@@ -415,10 +409,10 @@ def tensor_scatter(call: Call, tensor: Value, indices: Value, updates: Value) ->
         place = _packed_places(call, at[:, :count], rows, tensor.sizes)
         places = tf.concat([place[:, None], at[:, count:]], 1)
         made = call.rebuild(tensor=tensor.tensor, indices=places, updates=values)
-        return from_packed(call, made, tensor.sizes)
+        return Ragged.packed(made, tensor.sizes)
     n = call.loop.length
     whole = call.stacked(tensor)
-    more = tf.pad(whole, [[0, 1], *[[0, 0]] * rank_of(tensor)])
+    more = tf.pad(whole, [[0, 1], *[[0, 0]] * tensor.rank])
     places, values = _places(call, indices, updates)
     made = call.rebuild(tensor=more, indices=places, updates=values)
     return call.like(made[:n])
@@ -433,7 +427,7 @@ def sparse_to_dense(
     default_value: Value,
 ) -> Any:
     """Elements of a sparse tensor, among a default that all rows share."""
-    if default_value.is_stacked or [rank_of(v) for v in (sparse_indices, sparse_values)] != [2, 1]:
+    if default_value.is_stacked or [v.rank for v in (sparse_indices, sparse_values)] != [2, 1]:
         raise CannotVectorize("the default differs between iterations")
     if output_shape.is_stacked:
         return _sparse_into_rows(call, sparse_indices, output_shape, sparse_values)
@@ -442,7 +436,7 @@ def sparse_to_dense(
     n = call.loop.length
     shape = output_shape.tensor
     places, values = _places(call, sparse_indices, sparse_values)
-    if uses_packed(call):  # in order: the kernel sees what is wrong with them
+    if call.uses_packed:  # in order: the kernel sees what is wrong with them
         full = tf.concat([[tf.cast(n, shape.dtype)], shape], 0)
         changes = {"sparse_indices": places, "output_shape": full, "sparse_values": values}
         return call.like(call.rebuild(**changes))
@@ -463,7 +457,7 @@ def _sparse_into_rows(call: Call, indices: Value, shape: Value, values: Value) -
 
 def _places(call: Call, indices: Value, updates: Value) -> tuple[tf.Tensor, tf.Tensor]:
     """Indices with the row in front, and the values; padding is in a row behind the last one."""
-    rank = rank_of(indices) - 1
+    rank = indices.rank - 1
     if not isinstance(indices, Ragged) or indices.n_leading > rank:
         raise CannotVectorize("how many axes are indexed differs between iterations")
     (at, values), rows, mask = _entries(call, [indices, updates], rank)
@@ -477,16 +471,13 @@ def _places(call: Call, indices: Value, updates: Value) -> tuple[tf.Tensor, tf.T
 @ragged_rule("GatherNd")
 def gather_nd(call: Call, params: Value, indices: Value) -> Any:
     """Elements at ragged indices, or of ragged rows, which must have them."""
-    if not uses_packed(call):
-        raise CannotVectorize(
-            f"places that differ in number, or in their bounds, {call.where_padded}"
-        )
+    call.require_packed("places that differ in number, or in their bounds")
     if not isinstance(indices, Ragged):
         assert isinstance(params, Ragged)
         at = call.stacked(indices)
         at = _inside(call, params, at, tf.range(tf.shape(at)[0]))
         return Value.stacked(tf.gather_nd(params.in_rows, at, 1))
-    if indices.n_leading > rank_of(indices) - 1:
+    if indices.n_leading > indices.rank - 1:
         raise CannotVectorize("how many axes are indexed differs between iterations")
     at, rows = indices.tensor, row_ids(indices.sizes)
     if isinstance(params, Ragged):
@@ -497,8 +488,8 @@ def gather_nd(call: Call, params: Value, indices: Value) -> Any:
         rows = tf.reshape(tf.cast(rows, at.dtype), [-1, *[1] * (rank - 1)])
         rows = tf.broadcast_to(rows, tf.concat([tf.shape(at)[:-1], [1]], 0))
         at = tf.concat([rows, at], -1)
-    made = tf.gather_nd(padded(call, params, rank_of(params)), at)
-    return from_packed(call, made, indices.sizes)
+    made = tf.gather_nd(padded(call, params, params.rank), at)
+    return Ragged.packed(made, indices.sizes)
 
 
 def _inside(call: Call, params: Ragged, at: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
@@ -532,7 +523,7 @@ def stitch(call: Call, indices: list[Value], data: list[Value]) -> Any:
 
 def _stitched_rows(call: Call, indices: list[Value], data: list[Value]) -> Value:
     """Entries at places that follow each other in each row; a later one replaces an earlier one."""
-    if any(rank_of(v) != 1 for v in indices):
+    if any(v.rank != 1 for v in indices):
         raise CannotVectorize("places along several axes, whose number differs")
     parts = [kept_entries(call, at, values, 1) for at, values in zip(indices, data)]
     at, rows, values = (tf.concat(each, 0) for each in zip(*parts))
@@ -546,5 +537,5 @@ def _stitched_rows(call: Call, indices: list[Value], data: list[Value]) -> Value
     sizes = row_sizes(call, counts)
     made = tf.dynamic_stitch([at + tf.gather(sizes.starts, rows)], [values])
     if known is None:
-        return from_packed(call, made, [sizes])
+        return Ragged.packed(made, [sizes])
     return _of_rows(call, made, tf.constant(known))

@@ -8,11 +8,8 @@ import tensorflow as tf
 
 from tf_pfor.converters.ragged._entries import Entries, own_ends, sizes_by
 from tf_pfor.converters.ragged._forms import (
-    from_packed,
-    rank_of,
     row_sizes,
     row_starts,
-    uses_packed,
 )
 from tf_pfor.converters.ragged.scatter import kept_entries
 from tf_pfor.core.call import Call
@@ -25,18 +22,17 @@ from tf_pfor.layouts.ragged_rules import ragged_rule, source
 @ragged_rule("Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2", is_source=True)
 def unique(call: Call, x: Value, *axis: Value) -> Any:
     """The distinct elements of each row."""
-    if rank_of(x) != 1:
+    if x.rank != 1:
         raise CannotVectorize("the distinct rows of a matrix")
-    if not uses_packed(call):
-        raise CannotVectorize(f"as many as are distinct, {call.where_padded}")
+    call.require_packed("as many as are distinct")
     entries = Entries(call, x)
     values, places, counts, sizes = _distinct(call, entries.flat[0], entries.rows)
     local = places - tf.gather(row_starts([sizes]), entries.rows)
     where = entries.back(tf.cast(local, call.output_dtype(1)), 1)
-    made = [from_packed(call, values, [sizes]), where]
+    made = [Ragged.packed(values, [sizes]), where]
     if len(call.op.outputs) == 3:
         how_often = tf.cast(counts, call.output_dtype(2))
-        made.append(from_packed(call, how_often, [sizes], 2))
+        made.append(Ragged.packed(how_often, [sizes]))
     return made
 
 
@@ -58,14 +54,11 @@ def _distinct(
 @ragged_rule("DynamicPartition", is_source=True)
 def partition(call: Call, data: Value, partitions: Value) -> Any:
     """One partition of all rows: in each part the entries of a row stand before the next's."""
-    ids, rows, flat = kept_entries(call, partitions, data, rank_of(partitions))
+    ids, rows, flat = kept_entries(call, partitions, data, partitions.rank)
     parts, count = call.rebuild(data=flat, partitions=ids), call.attr("num_partitions")
     parts = parts if isinstance(parts, list) else [parts]
     of = tf.dynamic_partition(rows, ids, count)
-    return [
-        from_packed(call, part, [sizes_by(call, rows)], k)
-        for k, (part, rows) in enumerate(zip(parts, of))
-    ]
+    return [Ragged.packed(part, [sizes_by(call, rows)]) for part, rows in zip(parts, of)]
 
 
 @source("DynamicStitch ParallelDynamicStitch")
@@ -73,9 +66,9 @@ def stitch(call: Call, indices: list[Value], data: list[Value]) -> Any:
     """Places behind the places of the rows before; a row is as long as its largest place says."""
     if any(isinstance(v, Ragged) or not v.is_tensor for v in (*indices, *data)):
         raise CannotVectorize("the parts differ in shape")
-    parts = (kept_entries(call, i, d, rank_of(i)) for i, d in zip(indices, data))
+    parts = (kept_entries(call, i, d, i.rank) for i, d in zip(indices, data))
     places, rows, values = zip(*parts)
     sizes = RowSizes.of(own_ends(call, tf.concat(rows, 0), tf.concat(places, 0)))
     starts = tf.cumsum(sizes.tensor, exclusive=True)
     moved = [at + tf.gather(starts, of) for at, of in zip(places, rows)]
-    return from_packed(call, call.rebuild(indices=moved, data=[*values]), [sizes])
+    return Ragged.packed(call.rebuild(indices=moved, data=[*values]), [sizes])

@@ -13,17 +13,15 @@ from tf_pfor.converters.ragged._forms import (
     constant_axes,
     from_packed,
     from_padded,
-    is_one,
     of_elements,
-    rank_of,
+    parted,
     row_ids,
     row_sizes,
-    size_at,
     size_when_run,
     sizes_from,
     takes_packed,
-    uses_packed,
 )
+from tf_pfor.converters.ragged._windows import size_times
 from tf_pfor.converters.ragged.elementwise import elementwise
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -41,12 +39,12 @@ from tf_pfor.layouts.ragged import (
     size_value,
 )
 from tf_pfor.layouts.ragged_rules import ragged_rule
-from tf_pfor.layouts.row_sizes import dim
+from tf_pfor.layouts.row_sizes import as_number, dim, is_one, row_counts
 
 
 def sizes_of(value: Ragged) -> list[Any]:
     """The sizes of all inner axes."""
-    found: list[Any] = [size_at(value, i) for i in range(rank_of(value))]
+    found: list[Any] = [value.size_at(i) for i in range(value.rank)]
     for i, size in enumerate(found):
         if size is None:
             found[i] = tf.shape(value.tensor)[i - value.n_leading + 1]
@@ -80,13 +78,13 @@ def size(call: Call, input: Ragged) -> Any:
     sizes = sizes_of(input)
     if len(sizes) == 1:
         return size_value(call.emit, sizes[0], call.output_dtype())
-    return Value.stacked(tf.cast(_product(sizes), call.output_dtype()))
+    return Value.stacked(tf.cast(row_counts(sizes), call.output_dtype()))
 
 
 @ragged_rule("Rank")
 def rank(call: Call, input: Ragged) -> Any:
     """The number of axes."""
-    found = np.asarray(rank_of(input), np.int32)
+    found = np.asarray(input.rank, np.int32)
     return Value.unstacked(call.emit.constant(found), found)
 
 
@@ -97,7 +95,7 @@ def expand_dims(call: Call, input: Value, dim: Value) -> Any:
         return shape_value(call.emit, [input.size], input.dtype)
     if not isinstance(input, Ragged):
         raise CannotVectorize("numbers of one shape")
-    (at,) = constant_axes(call, "dim", rank_of(input) + 1)
+    (at,) = constant_axes(call, "dim", input.rank + 1)
     return with_new_axis(call, input, at)
 
 
@@ -106,20 +104,18 @@ def with_new_axis(call: Call, x: Ragged, at: int) -> Value:
     if at < x.n_leading:
         sizes = [*x.sizes[:at], 1, *x.sizes[at:]]
         if takes_packed(call, x):
-            return from_packed(call, x.tensor, sizes)
-        return _as_padded(call, x, lambda t: tf.expand_dims(t, at + 1), sizes)
+            return Ragged.packed(x.tensor, sizes)
+        return _as_padded(x, lambda t: tf.expand_dims(t, at + 1), sizes)
     if takes_packed(call, x):
-        return from_packed(call, tf.expand_dims(x.tensor, at - x.n_leading + 1), x.sizes)
-    return _as_padded(call, x, lambda t: tf.expand_dims(t, at + 1), x.sizes)
+        return Ragged.packed(tf.expand_dims(x.tensor, at - x.n_leading + 1), x.sizes)
+    return _as_padded(x, lambda t: tf.expand_dims(t, at + 1), x.sizes)
 
 
-def _as_padded(
-    call: Call, x: Ragged, change: Callable[[tf.Tensor], tf.Tensor], sizes: Sequence[Size]
-) -> Value:
+def _as_padded(x: Ragged, change: Callable[[tf.Tensor], tf.Tensor], sizes: Sequence[Size]) -> Value:
     """Applies ``change`` to the padded form, and keeps what is known of the padding."""
     is_clean = x.loose is None
     made = change(x.in_any_rows)
-    return from_padded(call, made, sizes, is_clean=is_clean, is_tame=x.is_tame)
+    return from_padded(made, sizes, is_clean=is_clean, is_tame=x.is_tame)
 
 
 @ragged_rule("Cast", of_shapes=True)
@@ -139,8 +135,8 @@ def cast(call: Call, x: Value) -> Any:
 @ragged_rule("Squeeze")
 def squeeze(call: Call, input: Ragged) -> Any:
     """Without axes of size one."""
-    axes = [a % rank_of(input) for a in call.attr("squeeze_dims")]
-    if not axes or not all(is_one(size_at(input, a)) for a in axes):
+    axes = [a % input.rank for a in call.attr("squeeze_dims")]
+    if not axes or not all(is_one(input.size_at(a)) for a in axes):
         raise CannotVectorize("which axes have size one may differ between iterations")
     return without_axes(call, input, axes)
 
@@ -152,21 +148,21 @@ def without_axes(call: Call, x: Ragged, axes: Sequence[int]) -> Value:
     sizes = [s for i, s in enumerate(x.sizes) if i not in axes]
     behind = [a - x.n_leading + 1 for a in axes if a >= x.n_leading]
     if takes_packed(call, x):
-        return from_packed(call, tf.squeeze(x.tensor, behind) if behind else x.tensor, sizes)
-    return _as_padded(call, x, lambda t: tf.squeeze(t, [a + 1 for a in axes]), sizes)
+        return Ragged.packed(tf.squeeze(x.tensor, behind) if behind else x.tensor, sizes)
+    return _as_padded(x, lambda t: tf.squeeze(t, [a + 1 for a in axes]), sizes)
 
 
 @ragged_rule("Transpose")
 def transpose(call: Call, x: Ragged, perm: Value) -> Any:
     """Packed where the axes that differ stay in front, else padded."""
-    order = constant_axes(call, "perm", rank_of(x))
+    order = constant_axes(call, "perm", x.rank)
     count = x.n_leading
-    if order[:count] == list(range(count)) and uses_packed(call):
+    if order[:count] == list(range(count)) and call.uses_packed:
         moved = [0, *[a - count + 1 for a in order[count:]]]
-        return from_packed(call, tf.transpose(x.tensor, moved), x.sizes)
+        return Ragged.packed(tf.transpose(x.tensor, moved), x.sizes)
     sizes = [size_when_run(x, a) for a in order]
     moved = tf.transpose(x.in_rows, [0, *[a + 1 for a in order]])
-    return from_padded(call, moved, sizes, is_clean=True)
+    return from_padded(moved, sizes, is_clean=True)
 
 
 @ragged_rule("Reshape", of_shapes=True, is_source=True)
@@ -174,10 +170,12 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     """Other sizes for the same elements, in the same order."""
     if not isinstance(tensor, Ragged) and call.op.inputs[1].op.type == "TensorListPopBack":
         return _as_kept(call, tensor, shape)
-    if not uses_packed(call):
+    if not call.uses_packed:
         return _in_padded_form(call, tensor, target_sizes(call, shape, 1))
     target = target_sizes(call, shape, 1)
-    own = sizes_of(tensor) if isinstance(tensor, Ragged) else list(tensor.inner_shape or ())
+    own: list[Any] = [
+        *(sizes_of(tensor) if isinstance(tensor, Ragged) else tensor.inner_shape or ())
+    ]
     if not isinstance(tensor, Ragged) and (tensor.inner_shape is None or None in own):
         raise CannotVectorize("the shape of the input is not known")
     target, is_exact = _without_unknown(target, own)
@@ -186,7 +184,7 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     flat = tensor.tensor if isinstance(tensor, Ragged) else call.stacked(tensor)
     n = call.loop.length
     if not is_exact:  # as many elements in all rows together say nothing about each
-        before, after = (tf.broadcast_to(_product(s), tf.stack([n])) for s in (own, target))
+        before, after = (tf.broadcast_to(row_counts(s), tf.stack([n])) for s in (own, target))
         text = "the elements of a row do not fill its new shape. Elements, and the shape's"
         flat = after_check(call, tf.equal(before, after), text, [before, after], flat)
     return of_elements(call, flat, target)
@@ -198,7 +196,7 @@ def _as_kept(call: Call, tensor: Value, shape: Value) -> Value:
     The tensor was dense and has one shape.
     """
     count = (shape.inner_shape or (None,))[0]
-    is_plain = uses_packed(call) and call.loop.real is None and shape.is_stacked
+    is_plain = call.uses_packed and call.loop.real is None and shape.is_stacked
     if count is None or not is_plain:
         raise CannotVectorize("the new shape differs between iterations")
     kept = shape.tensor
@@ -225,7 +223,7 @@ def _in_padded_form(call: Call, tensor: Value, target: list[Any]) -> Value:
     parts = [1 if is_one(s) else next(room) for s in target[:last]] + target[last:]
     made = tf.reshape(padded, tf.stack([dim(padded, 0), *parts]))
     made.set_shape([padded.shape[0], *[s if isinstance(s, int) else None for s in parts]])
-    return from_padded(call, made, target, is_clean=True)
+    return from_padded(made, target, is_clean=True)
 
 
 def target_sizes(call: Call, shape: Value, at: int) -> list[Any]:
@@ -273,11 +271,7 @@ def _without_unknown(target: list[Any], own: list[Any]) -> tuple[list[Any], bool
         factor = ints // over
         found = factor if not rows else rows[0] if factor == 1 else None
         if found is None:
-            most = rows[0].most if isinstance(rows[0], RowSizes) else None
-            numbers = rows[0].tensor if isinstance(rows[0], RowSizes) else rows[0]
-            made = numbers * factor
-            is_row = isinstance(rows[0], RowSizes)
-            found = RowSizes.of(made, None if most is None else most * factor) if is_row else made
+            found = size_times(rows[0], factor)
         return [*target[:at], found, *target[at + 1 :]], True
     found = RowSizes.of(_left_over(left, top, [s for i, s in enumerate(target) if i != at]))
     return [*target[:at], found, *target[at + 1 :]], False
@@ -291,33 +285,25 @@ def _left_over(own: list[Any], top: list[Any], others: list[Any]) -> Any:
       top: the sizes of the new shape that the input does not have.
       others: all sizes of the new shape but -1. If one is zero, zeros of the input count as one.
     """
-    is_empty = tf.equal(_product(others), 0)
-    counted = [s.tensor if isinstance(s, RowSizes) else s for s in own]
-    divisor = _product([tf.maximum(s.tensor if isinstance(s, RowSizes) else s, 1) for s in top])
-    count = _product([tf.where(is_empty, tf.maximum(s, 1), s) for s in counted])
+    is_empty = tf.equal(row_counts(others), 0)
+    counted = [*map(as_number, own)]
+    divisor = row_counts([tf.maximum(as_number(s), 1) for s in top])
+    count = row_counts([tf.where(is_empty, tf.maximum(s, 1), s) for s in counted])
     return count // divisor
-
-
-def _product(sizes: Sequence[Any]) -> Any:
-    total = 1
-    for each in sizes:
-        total = total * (each.tensor if isinstance(each, RowSizes) else each)
-    return total
 
 
 @ragged_rule("Fill", of_shapes=True, is_source=True)
 def fill(call: Call, dims: Value, value: Value) -> Any:
     """A shape of the row, or of numbers of the row as in tf.ones([k]), full of one element."""
     sizes = target_sizes(call, dims, 0)
-    last = max((i for i, s in enumerate(sizes) if isinstance(s, RowSizes)), default=-1)
-    if last < 0 or isinstance(value, Ragged) or not uses_packed(call):
+    leading, rest = parted(sizes)
+    if not leading or isinstance(value, Ragged) or not call.uses_packed:
         raise CannotVectorize("the shape differs between iterations")
-    each = tf.gather(call.stacked(value), row_ids(sizes[: last + 1]))
-    rest = sizes[last + 1 :]
+    each = tf.gather(call.stacked(value), row_ids(leading))
     if rest:
         wide = tf.reshape(each, tf.stack([-1, *[1] * len(rest)]))
         each = tf.broadcast_to(wide, tf.stack([tf.shape(each)[0], *rest]))
-    return from_packed(call, each, sizes[: last + 1], rest=rest)
+    return from_packed(each, sizes)
 
 
 @ragged_rule("BroadcastGradientArgs", of_shapes=True)
@@ -343,14 +329,14 @@ def broadcast_gradient_args(call: Call, s0: Value, s1: Value) -> Any:
 
 def _axes_of_rows(call: Call, own: list[Any], other: list[Any]) -> Value:
     """The axes along which each row was broadcast to another; made where a loop reads them."""
-    if not uses_packed(call):
+    if not call.uses_packed:
         raise CannotVectorize("sizes that differ between iterations are not known to agree")
     rank_, emit, dtype = max(len(own), len(other)), call.emit, call.output_dtype()
 
     def is_summed() -> tf.Tensor:
         n = call.loop.length
         shapes = [
-            [tf.broadcast_to(s.tensor if isinstance(s, RowSizes) else s, [n]) for s in sizes]
+            [tf.broadcast_to(as_number(s), [n]) for s in sizes]
             for sizes in ([1] * (rank_ - len(x)) + x for x in (own, other))
         ]
         before = np.arange(rank_) < rank_ - len(own)

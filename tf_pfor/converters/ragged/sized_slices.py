@@ -10,9 +10,7 @@ from tf_pfor._tf._strided_slices import Item
 from tf_pfor.converters.arrays._indexing import Index, elements, form_of
 from tf_pfor.converters.ragged._forms import (
     after_check,
-    size_at,
     size_when_run,
-    uses_packed,
 )
 from tf_pfor.converters.ragged._windows import Moved, number_of
 from tf_pfor.converters.ragged.slices import cut, of_items, without_known
@@ -21,7 +19,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
-from tf_pfor.layouts.row_sizes import Size
+from tf_pfor.layouts.row_sizes import Size, as_number
 
 
 @source("Slice")
@@ -54,8 +52,7 @@ def _end(call: Call, first: int | Index, many: int | Index, room: Any) -> int | 
 def _checked_size(call: Call, first: Any, many: Any, room: Any) -> Any:
     """The size that a tf.slice takes, which must be there; all the rest for -1."""
     many = many if isinstance(many, int) else tf.where(tf.equal(many, -1), room - first, many)
-    if not uses_packed(call):
-        raise CannotVectorize(f"a size of the row, which cannot be checked {call.where_padded}")
+    call.require_packed("a size of the row, which cannot be checked")
     first = tf.convert_to_tensor(first)
     fits = (first >= 0) & (many >= 0) & (first + many <= room)
     text = "it reaches out of the tensor in some iterations. Begins and sizes are"
@@ -75,7 +72,7 @@ def sized_slice_of_ragged(call: Call, input: Value, begin: Value, size: Value) -
     begins, sizes = _numbers(begin, first), _numbers(size, many)
     items = list[Item]()
     for axis, (b, s) in enumerate(zip(begins, sizes)):
-        own = size_at(input, axis)
+        own = input.size_at(axis)
         if _is(b, 0) and (s is own or _is(s, -1) or _is(s, own)):
             items.append(Item("all", axis))
         elif not (isinstance(b, int) and isinstance(s, int)) or (
@@ -109,12 +106,12 @@ def _part(call: Call, x: Ragged, begins: list[Any], sizes: list[Any]) -> Value:
     starts, made, checked = list[Any](), list[Any](), list[Any]()
     for axis, (first, many) in enumerate(zip(begins, sizes)):
         own = size_when_run(x, axis)
-        room, start = (s.tensor if isinstance(s, RowSizes) else s for s in (own, first))
+        room, start = (as_number(s) for s in (own, first))
         starts.append(start)
         if _is(many, -1):
             many = own if _is(first, 0) else RowSizes.of(room - start)
         if not (_is(first, 0) and many is own):
-            count = many.tensor if isinstance(many, RowSizes) else many
+            count = as_number(many)
             checked.append(_checked_size(call, start, count, room))
             many = RowSizes.of(checked[-1]) if isinstance(many, RowSizes) else many
         made.append(many)
@@ -128,4 +125,4 @@ def _part(call: Call, x: Ragged, begins: list[Any], sizes: list[Any]) -> Value:
 
 def _is_all(x: Ragged, sizes: list[Any], start: tf.Tensor, axis: int) -> bool:
     """Whether all of an axis is taken, which all rows share."""
-    return _is(start, 0) and axis >= x.n_leading and _is(sizes[axis], size_at(x, axis))
+    return _is(start, 0) and axis >= x.n_leading and _is(sizes[axis], x.size_at(axis))

@@ -11,12 +11,9 @@ from tf_pfor._tf import _graphs
 from tf_pfor._tf._strided_slices import Item, spec_of
 from tf_pfor.converters.arrays._slice_items import items_of
 from tf_pfor.converters.ragged._forms import (
-    from_packed,
     from_padded,
-    rank_of,
     row_ids,
     row_starts,
-    uses_packed,
 )
 from tf_pfor.converters.ragged._windows import (
     packed_range,
@@ -41,9 +38,9 @@ _ALL = Item("all")
 def sliced(call: Call, input: Value, begin: Value, end: Value, strides: Value) -> Any:
     """x[:k], x[a:b, :w]: ranges whose bounds differ between rows."""
     is_all = call.loop.is_whole and not call.loop.is_block
-    if _graphs.are_rows(call.op) and is_all and not input.is_stacked and uses_packed(call):
-        return from_packed(call, input.tensor, [_row_sizes(begin, end)])
-    items = items_of(call, rank_of(input))
+    if _graphs.are_rows(call.op) and is_all and not input.is_stacked and call.uses_packed:
+        return Ragged.packed(input.tensor, [_row_sizes(begin, end)])
+    items = items_of(call, input.rank)
     if any(i.kind == "index" and not i.is_static for i in items):
         raise CannotVectorize("an index differs between iterations, beside a range that does")
     if all(i.is_static for i in items):
@@ -85,23 +82,22 @@ def cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: bool
         starts.append(start)
     last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
     is_front = starts[0] is None and items[0].stride == 1 and is_stacked
-    if last == 0 and is_front and uses_packed(call):
-        return from_padded(call, _moved(whole, 0, None, 1, sizes[0]), sizes[:1])
-    if last == 0 and uses_packed(call):
-        return from_packed(
-            call,
+    if last == 0 and is_front and call.uses_packed:
+        return from_padded(_moved(whole, 0, None, 1, sizes[0]), sizes[:1])
+    if last == 0 and call.uses_packed:
+        return Ragged.packed(
             packed_range(whole, starts[0], sizes[0], items[0].stride, is_stacked=is_stacked),
             sizes[:1],
         )
-    if uses_packed(call) and any(start is not None for start in starts[: last + 1]):
+    if call.uses_packed and any(start is not None for start in starts[: last + 1]):
         strides = [item.stride for item in items[: last + 1]]
         packed = packed_window(whole, starts, sizes[: last + 1], strides, is_stacked=is_stacked)
-        return from_packed(call, packed, sizes[: last + 1])
+        return Ragged.packed(packed, sizes[: last + 1])
     x = whole if is_stacked else call.stacked(Value.unstacked(whole))
     for axis in range(last + 1):
         if isinstance(sizes[axis], RowSizes):
             x = _moved(x, axis, starts[axis], items[axis].stride, sizes[axis])
-    return from_padded(call, x, sizes[: last + 1])
+    return from_padded(x, sizes[: last + 1])
 
 
 def _moved(x: tf.Tensor, axis: int, start: Any, stride: int, lengths: RowSizes) -> tf.Tensor:
@@ -135,7 +131,7 @@ def slice_of_ragged(call: Call, input: Value, begin: Value, end: Value, strides:
         return shape_value(call.emit, [input.size], input.dtype)
     if not isinstance(input, Ragged):
         raise CannotVectorize("the bounds are shapes that differ between iterations")
-    return of_items(call, input, items_of(call, rank_of(input)))
+    return of_items(call, input, items_of(call, input.rank))
 
 
 def of_items(call: Call, input: Ragged, items: list[Item]) -> Any:
@@ -143,7 +139,7 @@ def of_items(call: Call, input: Ragged, items: list[Item]) -> Any:
     if not all(i.is_static for i in behind):
         fixed = [i if i.is_static else _ALL for i in behind]
         return _behind(call, of_items(call, input, [*leading, *fixed]), leading, behind)
-    if not uses_packed(call):
+    if not call.uses_packed:
         return _of_padded(call, input, leading, behind)
     x = input
     if any(i.kind != "all" for i in behind):
@@ -194,16 +190,16 @@ def _behind(call: Call, made: Value, leading: Sequence[Item], behind: Sequence[I
 
 def _of_axis(call: Call, x: Value, axis: int, item: Item) -> Value:
     """An index or a range of one axis that all rows share."""
-    if isinstance(x, Ragged) and item.kind == "index" and uses_packed(call):
+    if isinstance(x, Ragged) and item.kind == "index" and call.uses_packed:
         behind = axis - x.n_leading + 1
         own = place_of(call, item, dim(x.tensor, behind))
         at = tf.gather(own, row_ids(x.sizes))
-        return from_packed(call, tf.gather(x.tensor, at, axis=behind, batch_dims=1), x.sizes)
+        return Ragged.packed(tf.gather(x.tensor, at, axis=behind, batch_dims=1), x.sizes)
     rows = x.in_rows if isinstance(x, Ragged) else call.stacked(x)
     sizes: list[Any] = [*x.sizes] if isinstance(x, Ragged) else []
     sizes += [dim(rows, k + 1) for k in range(len(sizes), axis)]
     rows, lengths = _along(call, rows, axis, item, dim(rows, axis + 1))
-    return from_padded(call, rows, sizes if lengths is None else [*sizes, lengths])
+    return from_padded(rows, sizes if lengths is None else [*sizes, lengths])
 
 
 def _along(
@@ -233,7 +229,7 @@ def _of_padded(call: Call, x: Ragged, leading: list[Item], behind: list[Item]) -
     sizes = _sizes_of_slice(x, items)
     if sizes is not None:
         made = x.in_rows[tuple([slice(None), *[i.python for i in items]])]
-        return from_padded(call, made, sizes, is_clean=True)
+        return from_padded(made, sizes, is_clean=True)
     keep = [slice(None)] * (x.n_leading + 1)
     rows = x.in_rows[tuple([*keep, *[i.python for i in behind]])]
     return _in_front(call, x, rows, leading)
@@ -259,7 +255,7 @@ def _in_front(call: Call, x: Ragged, rows: tf.Tensor, items: Sequence[Item]) -> 
             rows = rows[tuple([*[slice(None)] * (at + 1), item.python])]
             if item.kind == "range":
                 sizes.append(rows.shape[at + 1] or tf.shape(rows)[at + 1])
-    return from_padded(call, rows, sizes)
+    return from_padded(rows, sizes)
 
 
 def _sizes_of_slice(x: Ragged, items: Sequence[Item]) -> list[Any] | None:
@@ -323,25 +319,25 @@ def _range(call: Call, x: Ragged, item: Item) -> Value:
     size = x.size
     if item.stride < 1:
         if is_reversal(item):
-            return _reversed(call, x, size)
+            return _reversed(x, size)
         raise CannotVectorize("a slice with a negative stride")
     begin, lengths = range_in(call, item, size)
     if begin is None and lengths is size:
         return x
     starts = row_starts(x.sizes) if begin is None else row_starts(x.sizes) + begin
     if item.stride == 1:
-        return from_packed(call, ranges(x.tensor, starts, lengths.tensor), [lengths])
+        return Ragged.packed(ranges(x.tensor, starts, lengths.tensor), [lengths])
     rows = row_ids([lengths])
     at = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([lengths]), rows)
     at = at * item.stride + tf.gather(starts, rows)
-    return from_packed(call, tf.gather(x.tensor, at), [lengths])
+    return Ragged.packed(tf.gather(x.tensor, at), [lengths])
 
 
-def _reversed(call: Call, x: Ragged, size: RowSizes) -> Value:
+def _reversed(x: Ragged, size: RowSizes) -> Value:
     """All elements backwards, of which the rows are then put in their order."""
     cuts = tf.reverse(tf.shape(x.tensor)[0] - size.splits, [0])
     order = tf.range(tf.shape(size.tensor)[0] - 1, -1, -1)
-    return from_packed(call, joined(tf.reverse(x.tensor, [0]), cuts, order), [size])
+    return Ragged.packed(joined(tf.reverse(x.tensor, [0]), cuts, order), [size])
 
 
 def gradient_of_range(call: Call, dy: Value) -> Any:

@@ -16,9 +16,7 @@ from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import (
     after_check,
     agreed,
-    all_from_packed,
-    rank_of,
-    uses_packed,
+    all_packed,
     with_room,
 )
 from tf_pfor.core.call import Call
@@ -63,13 +61,12 @@ def of_own_number(call: Call, *_: Value) -> Any:
     """The chosen boxes, as many as each row has."""
     if call.op_type[-2:] in ("V4", "V5") and call.attr("pad_to_max_output_size"):
         return _padded(call)
-    if not uses_packed(call):
-        raise CannotVectorize(f"how many boxes are chosen, {call.where_padded}")
+    call.require_packed("how many boxes are chosen")
     found, outputs = _chosen(call), call.op.outputs
     counted = tf.sequence_mask(found.counts, tf.shape(found.places)[1])
     parts = (found.places, found.scores)[: _parts(call)]
     kept = [tf.boolean_mask(tensor, counted) for tensor in parts]
-    made = all_from_packed(call, kept, [RowSizes.of(found.counts)])
+    made = all_packed(kept, [RowSizes.of(found.counts)])
     return [*made, Value.stacked(found.counts)] if len(outputs) > 1 else made
 
 
@@ -204,7 +201,7 @@ def _has_overlaps(call: Call) -> bool:
 def _scores(call: Call) -> tf.Tensor:
     """[n, boxes], minus infinity behind the end of a row; of one box at least."""
     value = call.value("scores")
-    if rank_of(value) != 1:
+    if value.rank != 1:
         raise CannotVectorize("scores are no vector")
     nothing = -float("inf")
     scores = call.stacked(value) if not isinstance(value, Ragged) else None

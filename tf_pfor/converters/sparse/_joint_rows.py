@@ -6,28 +6,21 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._forms import (
-    after_check,
-    from_packed,
-    rank_of,
-    row_sizes,
-    uses_packed,
-)
+from tf_pfor.converters.ragged._forms import after_check
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.shapes import fold, inner_dims, product, transpose
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, shape_value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size
 from tf_pfor.layouts.ragged_parts import packed_to
-from tf_pfor.layouts.row_sizes import dim
+from tf_pfor.layouts.row_sizes import as_number, dim
 
 
 def flat_of(call: Call, value: Value, *, is_vector: bool = True) -> tuple[tf.Tensor, Size]:
     """[n, k, ...] or ragged -> [total, ...]; and how many elements each row has."""
-    if is_vector and rank_of(value) != 1:
+    if is_vector and value.rank != 1:
         raise CannotVectorize("its input is no vector")
-    if not uses_packed(call):
-        raise CannotVectorize("how many pieces there are, in a map of a map")
+    call.require_packed("how many pieces there are")
     if not isinstance(value, Ragged):
         x = call.stacked(value)
         return packed_to(x, 1), dim(x, 1)
@@ -51,41 +44,6 @@ def starts_of(call: Call, many: Size) -> Any:
     """int32 [n]: where the rows begin."""
     n = call.loop.length
     return many.starts if isinstance(many, RowSizes) else tf.range(n) * many
-
-
-def numbers_of(many: Size) -> Any:
-    """The number of parts of each row, int32 [n]; one number if all rows have as many."""
-    return many.tensor if isinstance(many, RowSizes) else many
-
-
-def own_splits(
-    call: Call, splits: tf.Tensor, many: Size, output: int, sizes: RowSizes | None = None
-) -> tuple[Value, RowSizes]:
-    """Row splits of all rows as splits of each row, which begin with 0; and their last entries.
-
-    Args:
-      call: the call.
-      splits: [total + 1].
-      many: the number of parts of each row.
-      output: the number of the output.
-      sizes: one more than ``many``, where there is such an object.
-    """
-    n = call.loop.length
-    if isinstance(many, int) and many == 1:
-        sizes = RowSizes.of(tf.cast(splits[1:] - splits[:-1], tf.int32))
-        return shape_value(call.emit, [0, sizes], splits.dtype), sizes
-    first = tf.gather(splits, starts_of(call, many))
-    if isinstance(many, RowSizes):
-        sizes = sizes or RowSizes.of(many.tensor + 1)
-        at = tf.range(tf.shape(sizes.rows)[0]) - sizes.rows
-        own = tf.gather(splits, at) - tf.gather(first, sizes.rows)
-        made: Value = from_packed(call, own, [sizes], output)
-        last = tf.gather(splits, many.starts + many.tensor)
-    else:
-        at = tf.range(n)[:, None] * many + tf.range(many + 1)[None]
-        wide = tf.gather(splits, at)
-        made, last = Value.stacked(wide - first[:, None]), wide[:, -1]
-    return made, row_sizes(call, tf.cast(last - first, tf.int32))
 
 
 def joint_splits(call: Call, splits: Value, count: Size) -> tuple[tf.Tensor, Size]:
@@ -117,7 +75,7 @@ def joint_splits(call: Call, splits: Value, count: Size) -> tuple[tf.Tensor, Siz
         wide = tf.reshape(own, tf.stack([n, room]))
         first, last = wide[:, 0], wide[:, -1]
         parts = tf.reshape(wide[:, :-1] + begin[:, None], [-1])
-    total = tf.broadcast_to(tf.cast(numbers_of(count), own.dtype), tf.stack([n]))
+    total = tf.broadcast_to(tf.cast(as_number(count), own.dtype), tf.stack([n]))
     right = tf.equal(first, 0) & tf.equal(last, total)
     text = "row splits must begin with 0 and end with the number of values. First and last are"
     parts = after_check(call, right, text, [first, last], parts)

@@ -172,7 +172,7 @@ def components(call: Call, csr_sparse_matrix: Value, index: Value) -> Any:
     ends = tf.cumsum(tf.reshape(counts, tf.stack([n, count])), 1)
     pointers = tf.pad(ends, [[0, 0], [1, 0]])
     columns = tf.cast(indices[:, 2], tf.int32)
-    return [Value.stacked(pointers), *by_row(call, number, [columns, values], 1)]
+    return [Value.stacked(pointers), *by_row(call, number, [columns, values])]
 
 
 # ---------------------------------------------------------------------------

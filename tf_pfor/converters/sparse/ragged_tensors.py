@@ -6,17 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._entries import by_row
-from tf_pfor.converters.ragged._forms import (
-    after_check,
-    from_packed,
-    from_padded,
-    rank_of,
-    row_ids,
-    row_sizes,
-    uses_packed,
-)
-from tf_pfor.converters.sparse._joint_rows import flat_of, joint_splits, own_splits, rows_of
+from tf_pfor.converters.ragged._entries import by_row, longest, numbers_of_rows, own_splits
+from tf_pfor.converters.ragged._forms import after_check, from_padded
+from tf_pfor.converters.sparse._joint_rows import flat_of, joint_splits, rows_of
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
@@ -34,7 +26,7 @@ def to_tensor(
     row_partition_tensors: list[Value],
 ) -> Any:
     """All rows as one RaggedTensor, which becomes as wide as the widest row; each row is cut."""
-    if default_value.is_stacked or not uses_packed(call):
+    if default_value.is_stacked or not call.uses_packed:
         raise CannotVectorize("'default_value' differs between iterations, or in a map of a map")
     flat, count = flat_of(call, values, is_vector=False)
     partition, counts, lengths = _partition(call, row_partition_tensors, count)
@@ -51,15 +43,15 @@ def to_tensor(
     )  # [total, ...]
     differ = [s for s in sizes[1:] if isinstance(s, RowSizes)]
     if isinstance(many, RowSizes):
-        packed = from_packed(call, wide, [many])
+        packed = Ragged.packed(wide, [many])
         if not differ:
             return packed
-        return from_padded(call, packed.in_rows, sizes)
+        return from_padded(packed.in_rows, sizes)
     full = tf.concat([[call.loop.length, many], tf.shape(wide)[1:]], 0)
     made = tf.reshape(wide, full)
     known = [many if isinstance(many, int) else None, *wide.shape[1:]]
     made.set_shape([call.loop.static_length, *known])
-    return from_padded(call, made, sizes) if differ else call.like(made)
+    return from_padded(made, sizes) if differ else call.like(made)
 
 
 @ragged_rule("RaggedTensorToSparse", is_source=True)
@@ -70,9 +62,9 @@ def to_sparse(call: Call, rt_nested_splits: list[Value], rt_dense_values: Value)
     at, values, _ = call.rebuild(rt_nested_splits=levels, rt_dense_values=flat)
     rows, own = rows_of(tf.cast(at[:, 0], tf.int32), counts[0])
     own = tf.concat([tf.cast(own, at.dtype)[:, None], at[:, 1:]], 1)
-    own.set_shape([None, len(levels) + rank_of(rt_dense_values)])
-    widths = [_longest(call, *level) for level in zip(lengths, counts)]
-    rest = [dim(flat, k) for k in range(1, rank_of(rt_dense_values))]
+    own.set_shape([None, len(levels) + rt_dense_values.rank])
+    widths = [longest(call, *level) for level in zip(lengths, counts)]
+    rest = [dim(flat, k) for k in range(1, rt_dense_values.rank)]
     shape = shape_value(call.emit, [counts[0], *widths, *rest], call.output_dtype(2))
     return [*by_row(call, rows, [own, values]), shape]
 
@@ -90,14 +82,6 @@ def _joint_levels(
     return levels, counts, [t[1:] - t[:-1] for t in levels]
 
 
-def _longest(call: Call, lengths: tf.Tensor, many: Size) -> Size:
-    """The length of the longest part in each row."""
-    n = call.loop.length
-    rows = many.rows if isinstance(many, RowSizes) else tf.repeat(tf.range(n), many)
-    most = tf.math.unsorted_segment_max(tf.cast(lengths, tf.int32), rows, n)
-    return row_sizes(call, tf.maximum(most, 0))
-
-
 def _partition(
     call: Call, given: list[Value], count: Size
 ) -> tuple[list[tf.Tensor], list[Size], list[tf.Tensor]]:
@@ -111,13 +95,11 @@ def _partition(
     ids, room = flat_of(call, given[1])
     if room is not count and not (isinstance(room, int) and room == count):
         raise CannotVectorize("values and the numbers of their rows are not known to be as many")
-    n = call.loop.length
+    n, rows = call.loop.length, numbers_of_rows(call, count)
     if isinstance(many, RowSizes):
-        rows = row_ids([count]) if isinstance(count, RowSizes) else tf.repeat(tf.range(n), count)
         limit, first = tf.gather(many.tensor, rows), tf.gather(many.starts, rows)
         total = tf.reduce_sum(many.tensor)
     else:
-        rows = row_ids([count]) if isinstance(count, RowSizes) else tf.repeat(tf.range(n), count)
         limit, first, total = tf.convert_to_tensor(many), rows * many, n * many
     limit, first = (tf.cast(t, ids.dtype) for t in (limit, first))
     text = "the number of a row is out of bounds in some iterations. They are"
@@ -146,7 +128,7 @@ def _widths(call: Call, lengths: list[tf.Tensor], counts: list[Size]) -> list[Si
     if given[0] >= 0 and not (isinstance(counts[0], int) and counts[0] == given[0]):
         raise CannotVectorize("so many rows, where there may be others")
     levels = zip(given[1:], lengths, counts)
-    return [size if size >= 0 else _longest(call, own, many) for size, own, many in levels]
+    return [size if size >= 0 else longest(call, own, many) for size, own, many in levels]
 
 
 @ragged_rule("RaggedBincount", is_source=True)
@@ -160,7 +142,7 @@ def bincount(call: Call, splits: Value, values: Value, size: Value, weights: Val
     if weights.inner_shape == (0,) and not weights.is_stacked:
         weigh = weights.tensor
     elif isinstance(weights, Ragged) and isinstance(count, RowSizes):
-        if weights.sizes[0] is not count or rank_of(weights) != 1:
+        if weights.sizes[0] is not count or weights.rank != 1:
             raise CannotVectorize("weights of another number than there are numbers")
         weigh = weights.tensor
     else:
@@ -168,7 +150,7 @@ def bincount(call: Call, splits: Value, values: Value, size: Value, weights: Val
     width = size.tensor if bins is None else call.emit.constant(bins)
     made = call.rebuild(splits=joint, values=flat, size=width, weights=weigh)
     if isinstance(many, RowSizes):
-        return from_packed(call, made, [many])
+        return Ragged.packed(made, [many])
     return call.like(tf.reshape(made, tf.stack([call.loop.length, many, tf.cast(width, tf.int32)])))
 
 
@@ -204,5 +186,5 @@ def cross(
     if not all(same_sizes([m], numbers[:1]) for m in numbers):
         raise CannotVectorize("its inputs are not known to have as many rows")
     made, ends = call.rebuild(ragged_values=flat, ragged_row_splits=splits, dense_inputs=dense)
-    own, sizes = own_splits(call, ends, numbers[0], 1)
-    return [from_packed(call, made, [sizes]), own]
+    own, sizes = own_splits(call, ends, numbers[0])
+    return [Ragged.packed(made, [sizes]), own]

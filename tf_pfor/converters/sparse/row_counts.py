@@ -12,21 +12,19 @@ from tf_pfor.converters.ragged._entries import (
     Entries,
     FirstAxis,
     by_row,
-    require_packed,
+    own_splits,
     shared,
     sizes_by,
     sparse_rule,
     width_of,
     with_n,
 )
-from tf_pfor.converters.ragged._forms import from_packed, rank_of
-from tf_pfor.converters.ragged._windows import size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims
 from tf_pfor.core.values import Value, known_dims
-from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.ragged import Ragged
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
@@ -82,7 +80,7 @@ def _counted(call: Call, made: Any, rows: tf.Tensor, values: tf.Tensor, axis: An
 @source("DenseCountSparseOutput")
 def counts_of_dense(call: Call, values: Value, weights: Value) -> Any:
     """The kernel counts the rows of a matrix apart."""
-    require_packed(call)
+    call.require_packed()
     x = call.stacked(values)
     shape = tf.shape(x)
     rows = tf.repeat(tf.range(shape[0]), tf.reduce_prod(shape[1:]))
@@ -92,14 +90,14 @@ def counts_of_dense(call: Call, values: Value, weights: Value) -> Any:
         each = tf.reshape(call.stacked(weights), [-1, shape[-1]])
         each = _one_more(call, each)
     made = call.rebuild(values=_one_more(call, wide), weights=each)
-    axis = FirstAxis(call, shape[1]) if rank_of(values) == 2 else None
+    axis = FirstAxis(call, shape[1]) if values.rank == 2 else None
     return _counted(call, made, rows, tf.reshape(x, [-1]), axis)
 
 
 @ragged_rule("DenseCountSparseOutput")
 def counts_of_ragged(call: Call, values: Value, weights: Value) -> Any:
     """The kernel of ragged tensors counts the rows apart."""
-    if rank_of(values) != 1:
+    if values.rank != 1:
         raise CannotVectorize("matrices that differ in shape")
     weighted = _has_weights(weights)
     entries = Entries(call, *([values, weights] if weighted else [values]))
@@ -137,7 +135,7 @@ def ragged_bincount(call: Call, splits: Value, values: Value, size: Value, weigh
 @source("RaggedCountSparseOutput")
 def counts_of_splits(call: Call, splits: Value, values: Value, weights: Value) -> Any:
     """The ragged rows of all rows, one behind the other."""
-    require_packed(call)
+    call.require_packed()
     weighted = _has_weights(weights)
     x, ends = call.stacked(values), call.stacked(splits)
     shape, count = tf.shape(x), tf.shape(ends)[1] - 1
@@ -204,23 +202,14 @@ def _by_entry(value: Value, rows: tf.Tensor) -> tf.Tensor:
 def ragged_range(call: Call, starts: Value, limits: Value, deltas: Value) -> Any:
     """The ranges of all rows, one behind the other; a row has as many as its vectors say."""
     given = (starts, limits, deltas)
-    vectors = [v for v in given if rank_of(v)]
-    n = call.loop.length
+    vectors = [v for v in given if v.rank]
     if vectors:
         entries = Entries(call, *vectors)
         rows, size, flat = entries.rows, entries.sizes[0], iter(entries.flat)
     else:
-        require_packed(call)
-        rows, size, flat = tf.range(tf.cast(n, tf.int64)), 1, iter(())
-    wide = [next(flat) if rank_of(v) else _by_entry(v, rows) for v in given]
+        call.require_packed()
+        rows, size, flat = tf.range(tf.cast(call.loop.length, tf.int64)), 1, iter(())
+    wide = [next(flat) if v.rank else _by_entry(v, rows) for v in given]
     splits, values = call.rebuild(starts=wide[0], limits=wide[1], deltas=wide[2])
-    of_values = sizes_by(call, tf.repeat(rows, splits[1:] - splits[:-1]))
-    numbers = from_packed(call, values, [of_values], 1)
-    begins = tf.cast(of_values.starts, splits.dtype)  # of the values of each row
-    if not isinstance(size, RowSizes):
-        ends = tf.reshape(splits[1:], tf.stack([n, size])) - begins[:, None]
-        return [Value.stacked(tf.pad(ends, [[0, 0], [1, 0]])), numbers]
-    more = size_plus(size, 1)  # a row of k ranges has k + 1 splits, the first of which is 0
-    own = tf.gather(splits, tf.range(tf.size(more.rows)) - more.rows)
-    own -= tf.gather(begins, more.rows)
-    return [from_packed(call, own, [more]), numbers]
+    own, sizes = own_splits(call, splits, size)
+    return [own, Ragged.packed(values, [sizes])]

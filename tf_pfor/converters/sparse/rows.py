@@ -10,7 +10,6 @@ from tf_pfor.converters.ragged._entries import (
     Entries,
     FirstAxis,
     for_all_rows,
-    require_packed,
     room_for_all,
     room_of,
     shared,
@@ -20,10 +19,8 @@ from tf_pfor.converters.ragged._entries import (
 )
 from tf_pfor.converters.ragged._forms import (
     after_check,
-    all_from_packed,
-    from_packed,
+    all_packed,
     from_padded,
-    size_at,
 )
 from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.converters.sparse._joint_rows import by_columns
@@ -33,7 +30,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule
-from tf_pfor.layouts.row_sizes import Size
+from tf_pfor.layouts.row_sizes import Size, as_number, at_rows
 
 
 def _axes(call: Call, count: int) -> Any:
@@ -53,17 +50,14 @@ def _check_inner(call: Call, tensor: tf.Tensor, a: Size, b: Size) -> tf.Tensor:
     """``tensor``, after a check that what is summed over has one size in both matrices."""
     if a is b or (isinstance(a, int) and isinstance(b, int) and a == b):
         return tensor
-    sizes = [tf.cast(s.tensor if isinstance(s, RowSizes) else s, tf.int64) for s in (a, b)]
+    sizes = [tf.cast(as_number(s), tf.int64) for s in (a, b)]
     text = "the columns of the sparse matrix are not as many as the rows of the other one. They are"
     return after_check(call, tf.equal(sizes[0], sizes[1]), text, sizes, tensor)
 
 
 def _limits(sizes: list[Any], rows: tf.Tensor) -> tf.Tensor:
     """int64 [total, 2], or [2]: the shape of the matrix that each entry is in."""
-    each = [
-        tf.cast(tf.gather(s.tensor, rows) if isinstance(s, RowSizes) else s, tf.int64)
-        for s in sizes
-    ]
+    each = [at_rows(size, rows, tf.int64) for size in sizes]
     return tf.stack([tf.broadcast_to(e, tf.shape(rows)) for e in each], 1)
 
 
@@ -98,7 +92,7 @@ def reduce(
     keeps = call.attr("keep_dims")
     left = [1 if k + 1 in axes else s for k, s in enumerate(sizes) if keeps or k + 1 not in axes]
     made.set_shape([call.loop.static_length, *[None] * len(left)])
-    return from_padded(call, made, left)
+    return from_padded(made, left)
 
 
 @ragged_rule("SparseTensorDenseMatMul", of_shapes=True, is_source=True)
@@ -109,14 +103,14 @@ def dense_matmul(call: Call, a_indices: Value, a_values: Value, a_shape: Value, 
     """
     out, adjoint = int(call.attr("adjoint_a")), call.attr("adjoint_b")
     shape = _both(call, a_shape)
-    inner, columns = (size_at(b, k) for k in ((1, 0) if adjoint else (0, 1)))
+    inner, columns = (b.size_at(k) for k in ((1, 0) if adjoint else (0, 1)))
     right = b.in_rows if isinstance(b, Ragged) else b.tensor
     if inner is None:
         inner = tf.shape(right)[int(adjoint) + int(b.is_stacked)]
     right = _check_inner(call, right, shape[1 - out], inner)
     if not (a_indices.is_stacked or a_values.is_stacked or a_shape.is_stacked):
         made = by_columns(call, Value.stacked(right))
-        return from_padded(call, made, [shape[out], columns])
+        return from_padded(made, [shape[out], columns])
     if b.is_stacked and adjoint:
         right, adjoint = tf.linalg.adjoint(right), False
     room: list[Any] = [tf.cast(largest(s), tf.int64) for s in shape]
@@ -140,7 +134,7 @@ def dense_matmul(call: Call, a_indices: Value, a_values: Value, a_shape: Value, 
     )
     rows = tf.reshape(made, tf.stack([n, room[out], tf.shape(made, tf.int64)[1]]))
     if any(isinstance(s, RowSizes) for s in (shape[out], columns)):
-        return from_padded(call, rows, [shape[out], columns], is_clean=True)
+        return from_padded(rows, [shape[out], columns], is_clean=True)
     return call.like(rows)
 
 
@@ -287,12 +281,12 @@ def _filled(
     sizes = sizes_by(call, rows)
     starts = tf.cast(tf.cumsum(sizes.tensor, exclusive=True), tf.int64)
     if isinstance(size, RowSizes):
-        empty = from_packed(call, is_empty, [size], 2)
+        empty = Ragged.packed(is_empty, [size])
     else:
         empty = tf.reshape(is_empty, tf.stack([call.loop.length, tf.cast(size, tf.int32)]))
         empty = call.like(empty).with_inner_shape(call.output_shape(2) or (None,))
     return [
-        *all_from_packed(call, made, [sizes]),
+        *all_packed(made, [sizes]),
         empty,
         entries.back(places - tf.gather(starts, entries.rows), 3),
     ]
@@ -301,7 +295,7 @@ def _filled(
 @ragged_rule("RaggedFillEmptyRowsGrad SparseFillEmptyRowsGrad", is_source=True)
 def fill_empty_rows_gradient(call: Call, reverse_index_map: Value, grad_values: Value) -> Any:
     """Gradients of what was there, and of the default the sum of all others."""
-    require_packed(call)
+    call.require_packed()
     own, made = Entries(call, reverse_index_map), Entries(call, grad_values)
     counts = tf.math.bincount(
         tf.cast(made.rows, tf.int32), minlength=call.loop.length, maxlength=call.loop.length

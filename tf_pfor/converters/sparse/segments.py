@@ -10,19 +10,18 @@ from tf_pfor.converters.ragged._entries import (
     Entries,
     by_row,
     own_ends,
-    require_packed,
+    own_splits,
     shared,
     sizes_by,
 )
-from tf_pfor.converters.ragged._forms import after_check, from_packed, rank_of, row_sizes
-from tf_pfor.converters.ragged._windows import size_plus
+from tf_pfor.converters.ragged._forms import after_check, row_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_parts import packed_to
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
-from tf_pfor.layouts.row_sizes import Size
+from tf_pfor.layouts.row_sizes import at_rows
 
 
 def _of_table(
@@ -57,7 +56,7 @@ def sparse_segments(call: Call, data: Value, indices: Value, segment_ids: Value)
     table, places = _of_table(call, data, at, entries.rows)
     moved = ids + tf.cast(tf.gather(sizes.starts, entries.rows), ids.dtype)
     made = call.rebuild(data=table, indices=places, segment_ids=moved)
-    return from_packed(call, made, [sizes])
+    return Ragged.packed(made, [sizes])
 
 
 @source("SparseSegmentMeanGradV2 SparseSegmentSqrtNGradV2 SparseSegmentSumGradV2")
@@ -93,15 +92,15 @@ def ragged_gather(
     call: Call, params_nested_splits: list[Value], params_dense_values: Value, indices: Value
 ) -> Any:
     """The rows that the indices name, one behind the other."""
-    require_packed(call)
+    call.require_packed()
     call.read.add("OUTPUT_RAGGED_RANK")  # the number of inputs says it
-    if len(params_nested_splits) != 1 or rank_of(indices) != 1:
+    if len(params_nested_splits) != 1 or indices.rank != 1:
         raise CannotVectorize("it has several ragged axes, or indices of several axes")
     given = (params_nested_splits[0], params_dense_values, indices)
     splits, values, at = (Entries(call, v) for v in given)
     cuts, rows = splits.flat[0], at.rows
     places = tf.cast(at.flat[0], tf.int64)
-    right = (places >= 0) & (places < _of_rows(splits.sizes[0], rows) - 1)
+    right = (places >= 0) & (places < at_rows(splits.sizes[0], rows, places.dtype) - 1)
     text = "an index is out of bounds in some iterations. They are"
     places = after_check(call, right, text, [places], places) + _begins(splits, rows)
     begins = tf.gather(cuts, places)
@@ -110,28 +109,8 @@ def ragged_gather(
     first = begins + tf.cast(_begins(values, rows), begins.dtype)
     behind = first - ends[:-1]  # from numbers of elements to where they come from
     made = tf.gather(values.flat[0], tf.range(ends[-1]) + tf.repeat(behind, lengths))
-    counts = tf.math.unsorted_segment_sum(tf.cast(lengths, tf.int32), rows, call.loop.length)
-    of_values = from_packed(call, made, [row_sizes(call, counts)], 1)
-    return [_splits_of(call, at, ends), of_values]
-
-
-def _splits_of(call: Call, at: Entries, ends: tf.Tensor) -> Value:
-    """The ends of pieces in each row, from the ends of the pieces of all rows."""
-    size = size_plus(at.sizes[0], 1)
-    n = call.loop.length_tensor
-    rows = size.rows if isinstance(size, RowSizes) else tf.repeat(tf.range(n), size)
-    own = tf.gather(ends, tf.range(tf.shape(rows)[0]) - rows)  # a row has an end more than pieces
-    made = own - tf.gather(ends, _begins(at, rows))
-    if isinstance(size, RowSizes):
-        return from_packed(call, made, [size])
-    return call.like(tf.reshape(made, tf.stack([n, size])))
-
-
-def _of_rows(size: Size, rows: tf.Tensor) -> tf.Tensor | int:
-    """A size in the row of each entry."""
-    if isinstance(size, RowSizes):
-        return tf.cast(tf.gather(size.tensor, rows), rows.dtype)
-    return tf.cast(size, rows.dtype) if isinstance(size, tf.Tensor) else size
+    own, sizes = own_splits(call, ends, at.sizes[0])
+    return [own, Ragged.packed(made, [sizes])]
 
 
 def _begins(entries: Entries, rows: tf.Tensor) -> tf.Tensor:

@@ -13,7 +13,6 @@ from tf_pfor.converters.ragged._entries import (
     FirstAxis,
     by_row,
     own_ends,
-    require_packed,
     room_for_all,
     shared,
     sparse_results,
@@ -23,9 +22,7 @@ from tf_pfor.converters.ragged._entries import (
 from tf_pfor.converters.ragged._forms import (
     after_check,
     coordinates,
-    rank_of,
     row_starts,
-    size_at,
     with_room,
 )
 from tf_pfor.core.call import Call
@@ -54,13 +51,13 @@ class _Sets:
     def __init__(self, call: Call, *given: Value):
         if len(given) == 3:
             entries = Entries(call, *given[:2])
-            self.shape = room_for_all(call, _same_groups(call, given[2]), entries)
+            self.shape = room_for_all(call, _same_groups(given[2]), entries)
             self.places, self.values = entries.places, entries.flat[1]
             self.groups = _groups_in(given[2], width_of(given[0]))
             return
-        require_packed(call)
+        call.require_packed()
         (value,) = given
-        rank = rank_of(value)
+        rank = value.rank
         if not isinstance(value, Ragged):
             wide, self.groups = call.stacked(value), inner_dims(call, value)[:-1]
             self.shape = tf.shape(wide, tf.int64)
@@ -70,7 +67,7 @@ class _Sets:
         if any(a < rank - 1 for a in value.ragged_axes):
             raise CannotVectorize("how many sets there are differs between iterations")
         self.values = packed_to(value, rank)
-        sizes = [size_at(value, k) for k in range(rank)]
+        sizes = [value.size_at(k) for k in range(rank)]
         self.groups = sizes[:-1]
         places = tf.range(tf.shape(self.values, tf.int64)[0])
         rows, columns = coordinates(sizes, places)
@@ -78,7 +75,7 @@ class _Sets:
         self.shape = tf.shape(value.in_any_rows, tf.int64)
 
 
-def _same_groups(call: Call, shape: Value) -> Value:
+def _same_groups(shape: Value) -> Value:
     """A shape whose last size alone may differ between rows."""
     if isinstance(shape, RowShape):
         if any(isinstance(s, RowSizes) for s in shape.sizes[:-1]):
@@ -127,7 +124,7 @@ def of_sets(call: Call, *given: Value) -> Any:
 def set_size(call: Call, set_indices: Value, set_values: Value, set_shape: Value) -> Any:
     """One more leading axis."""
     entries = Entries(call, set_indices, set_values, may_be_equal=True)
-    shape = room_for_all(call, _same_groups(call, set_shape), entries)
+    shape = room_for_all(call, _same_groups(set_shape), entries)
     made = call.rebuild(set_indices=entries.places, set_values=entries.flat[1], set_shape=shape)
     groups = _groups_in(set_shape, width_of(set_indices))
     inner = [size if isinstance(size, int) else None for size in groups]
@@ -152,8 +149,7 @@ def edit_distance(
     both = (hypothesis_shape, found), (truth_shape, right)
     more = emit.constant(np.asarray([1, *[0] * rank], np.int64))  # it refuses to have no rows
     sizes = [
-        emit("AddV2", room_for_all(call, _same_groups(call, s), entries), more)
-        for s, entries in both
+        emit("AddV2", room_for_all(call, _same_groups(s), entries), more) for s, entries in both
     ]
     made = call.rebuild(
         hypothesis_indices=found.places,
@@ -234,7 +230,7 @@ _DECODERS = "CTCBeamSearchDecoder CTCGreedyDecoder"
 @ragged_rule(_DECODERS, is_source=True)
 def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
     """[n, t, b, c] -> [t, n*b, c]; the paths are sparse tensors [n*b, longest]."""
-    require_packed(call)
+    call.require_packed()
     if isinstance(sequence_length, Ragged):
         raise CannotVectorize("the batch differs between iterations")
     length = call.stacked(sequence_length)
@@ -273,7 +269,7 @@ def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
 @source("ComputeAccidentalHits")
 def accidental_hits(call: Call, true_classes: Value, sampled_candidates: Value) -> Any:
     """The batch takes all rows; candidates of a row are classes of its own, behind the others'."""
-    require_packed(call)
+    call.require_packed()
     call.read.update(("seed", "seed2"))  # it does not draw
     wide = call.stacked(true_classes)
     shape = tf.shape(wide)

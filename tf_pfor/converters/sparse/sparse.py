@@ -15,7 +15,6 @@ from tf_pfor.converters.arrays._indexing import as_dtype, column, moved_ids, tim
 from tf_pfor.converters.ragged._entries import (
     Entries,
     for_all_rows,
-    require_packed,
     room_for_all,
     room_of,
     sparse_results,
@@ -32,7 +31,8 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import expand_to_rank, fold, inner_dims
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowSizes, Size, same_sizes, shape_value
+from tf_pfor.layouts.ragged import Ragged, RowSizes, same_sizes, shape_value
+from tf_pfor.layouts.row_sizes import as_number, at_rows
 
 _BROADCAST_RANK = 5
 """The kernels that read a dense tensor beside a sparse one take no higher rank."""
@@ -256,7 +256,7 @@ def sparse_reshape(call: Call, input_indices: Value, input_shape: Value, new_sha
 
 def _reshaped(call: Call, indices: Value, input_shape: Value, new_shape: Value) -> list[Value]:
     """The same by shapes of the row: the place in the row, and its coordinates in the new shape."""
-    require_packed(call)
+    call.require_packed()
     own, new = (_own_sizes(call, s, i) for i, s in enumerate((input_shape, new_shape), 1))
     total = _product(own)
     unknown = [k for k, s in enumerate(new) if isinstance(s, int) and s == -1]
@@ -272,9 +272,9 @@ def _reshaped(call: Call, indices: Value, input_shape: Value, new_shape: Value) 
         at = after_check(call, tf.equal(_product(new), total), text, [total, _product(new)], at)
         place, columns = tf.zeros_like(at[:, 0]), list[tf.Tensor]()
         for k, size in enumerate(own):
-            place = place * _at_entries(size, entries) + at[:, k]
+            place = place * at_rows(size, entries.rows, tf.int64) + at[:, k]
         for size in reversed(new[1:]):
-            room = tf.maximum(_at_entries(size, entries), 1)
+            room = tf.maximum(at_rows(size, entries.rows, tf.int64), 1)
             columns.insert(0, place % room)
             place = place // room
         at = tf.stack([place, *columns], 1)
@@ -294,14 +294,8 @@ def _product(sizes: list[Any]) -> tf.Tensor:
     """int64, of each row or of all: the number of places."""
     made = tf.ones([], tf.int64)
     for size in sizes:
-        made *= tf.cast(size.tensor if isinstance(size, RowSizes) else size, tf.int64)
+        made *= tf.cast(as_number(size), tf.int64)
     return made
-
-
-def _at_entries(size: Size, entries: Entries) -> tf.Tensor:
-    """The size in the row of each entry; one number if all rows share it."""
-    number = tf.gather(size.tensor, entries.rows) if isinstance(size, RowSizes) else size
-    return tf.cast(number, tf.int64)
 
 
 @sparse_rule("SparseConcat", attrs=("concat_dim",))

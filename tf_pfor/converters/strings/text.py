@@ -12,34 +12,24 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._entries import sizes_by
+from tf_pfor.converters.ragged._entries import own_splits, sizes_by
 from tf_pfor.converters.ragged._forms import (
     after_check,
     aligned,
-    all_from_packed,
+    all_packed,
     constant_axes,
-    from_packed,
     of_elements,
-    rank_of,
     row_ids,
     unified,
-    uses_packed,
 )
 from tf_pfor.converters.ragged.scatter import own_counts
-from tf_pfor.converters.sparse._joint_rows import (
-    flat_of,
-    joint_splits,
-    numbers_of,
-    own_splits,
-    rows_of,
-)
+from tf_pfor.converters.sparse._joint_rows import flat_of, joint_splits, rows_of
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes, Size, same_sizes, shape_value
-from tf_pfor.layouts.ragged_parts import row_counts
 from tf_pfor.layouts.ragged_rules import ragged_rule
-from tf_pfor.layouts.row_sizes import dim
+from tf_pfor.layouts.row_sizes import as_number, dim, row_counts
 
 # ---------------------------------------------------------------------------
 # Pieces
@@ -65,7 +55,7 @@ def split(call: Call, input: Value, separator: Value) -> Any:
 
     longest = RowSizes(Cell(None, lambda: _in_graph(call, most)))
     return [
-        *all_from_packed(call, [own, pieces], [sizes]),
+        *all_packed([own, pieces], [sizes]),
         shape_value(call.emit, [many, longest], tf.int64),
     ]
 
@@ -80,8 +70,8 @@ def decode(call: Call, input: Value) -> Any:
     """The characters of all texts, and with each where it begins."""
     texts, many = flat_of(call, input)
     splits, *parts = call.rebuild(input=texts)
-    own, sizes = own_splits(call, splits, many, 0)
-    return [own, *all_from_packed(call, parts, [sizes], 1)]
+    own, sizes = own_splits(call, splits, many)
+    return [own, *all_packed(parts, [sizes])]
 
 
 @ragged_rule("StringNGrams", is_source=True)
@@ -94,8 +84,8 @@ def ngrams(call: Call, data: Value, data_splits: Value) -> Any:
         made, ends = _of_rows_with_data(call, made, ends, count, many)
     room = data_splits.sizes[0] if isinstance(data_splits, Ragged) else None
     assert not isinstance(room, (int, tf.Tensor))
-    own, sizes = own_splits(call, ends, many, 1, room)
-    return [from_packed(call, made, [sizes]), own]
+    own, sizes = own_splits(call, ends, many, room)
+    return [Ragged.packed(made, [sizes]), own]
 
 
 @ragged_rule("UnicodeEncode", is_source=True)
@@ -105,7 +95,7 @@ def encode(call: Call, input_values: Value, input_splits: Value) -> Any:
     splits, many = joint_splits(call, input_splits, count)
     made = call.rebuild(input_values=flat, input_splits=splits)
     if isinstance(many, RowSizes):
-        return from_packed(call, made, [many])
+        return Ragged.packed(made, [many])
     return call.like(tf.reshape(made, tf.stack([call.loop.length, many])))
 
 
@@ -114,8 +104,8 @@ def _of_rows_with_data(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Without n-grams of nothing but padding in rows that have no data: the kernel makes none."""
     n = call.loop.length
-    has_data = tf.broadcast_to(numbers_of(count) > 0, tf.stack([n]))
-    kept = tf.repeat(has_data, numbers_of(many))  # of the parts of all rows
+    has_data = tf.broadcast_to(as_number(count) > 0, tf.stack([n]))
+    kept = tf.repeat(has_data, as_number(many))  # of the parts of all rows
     counts = ends[1:] - ends[:-1]
     made = tf.boolean_mask(made, tf.repeat(kept, counts))
     ends = tf.cumsum(tf.where(kept, counts, tf.zeros_like(counts)))
@@ -130,9 +120,9 @@ def _of_rows_with_data(
 @ragged_rule("ReduceJoin")
 def reduce_join(call: Call, inputs: Ragged, reduction_indices: Value) -> Any:
     """Over axes that all rows share: packed. Over the last ones that differ: by parts of rows."""
-    rank, count = rank_of(inputs), inputs.n_leading
+    rank, count = inputs.rank, inputs.n_leading
     axes = constant_axes(call, "reduction_indices", rank)
-    if call.attr("keep_dims") or not uses_packed(call):
+    if call.attr("keep_dims") or not call.uses_packed:
         raise CannotVectorize("joined axes stay as axes of size 1, or in a map of a map")
     behind = [a for a in axes if a >= count]
     x, separator = inputs.tensor, call.attr("separator")
@@ -143,7 +133,7 @@ def reduce_join(call: Call, inputs: Ragged, reduction_indices: Value) -> Any:
         x = call.rebuild(inputs=x, reduction_indices=moved)
     left = axes[len(behind) :]
     if not left:
-        return from_packed(call, x, inputs.sizes)
+        return Ragged.packed(x, inputs.sizes)
     if left != list(range(count - len(left), count))[::-1]:
         raise CannotVectorize("axes in front of others that differ are joined")
     kept, joined = inputs.sizes[: count - len(left)], inputs.sizes[count - len(left) :]
@@ -166,9 +156,8 @@ def segment_join(call: Call, inputs: Value, segment_ids: Value, num_segments: Va
     """The segments of all rows follow each other."""
     if not isinstance(segment_ids, Ragged):
         raise CannotVectorize("the segments are of one number of texts")
-    if not uses_packed(call):
-        raise CannotVectorize(f"segments of a number of texts, {call.where_padded}")
-    if not isinstance(inputs, Ragged) or rank_of(inputs) != 1 or rank_of(segment_ids) != 1:
+    call.require_packed("segments of a number of texts")
+    if not isinstance(inputs, Ragged) or inputs.rank != 1 or segment_ids.rank != 1:
         raise CannotVectorize("the joined text is no variable-length vector")
     ids, rows, n = segment_ids.tensor, row_ids(inputs.sizes), call.loop.length
     own = own_counts(call, num_segments, "segments") if num_segments.is_stacked else None
@@ -179,7 +168,7 @@ def segment_join(call: Call, inputs: Value, segment_ids: Value, num_segments: Va
         count, first = (tf.cast(tf.gather(x, rows), ids.dtype) for x in (own.tensor, own.starts))
         total = tf.reduce_sum(own.tensor)
     if not same_sizes(inputs.sizes, segment_ids.sizes):
-        a, b = (numbers_of(v.sizes[0]) for v in (inputs, segment_ids))
+        a, b = (as_number(v.sizes[0]) for v in (inputs, segment_ids))
         text = "texts and segment ids differ in number in some iterations. The numbers are"
         ids = after_check(call, tf.equal(a, b), text, [a, b], ids)
     text = "a segment id is negative, or not below the number of segments. They are"
@@ -187,7 +176,7 @@ def segment_join(call: Call, inputs: Value, segment_ids: Value, num_segments: Va
     total = tf.cast(total, num_segments.dtype)
     made = call.rebuild(inputs=inputs.tensor, segment_ids=ids + first, num_segments=total)
     if own is not None:
-        return from_packed(call, made, [own])
+        return Ragged.packed(made, [own])
     return call.like(tf.reshape(made, tf.stack([n, tf.cast(count, tf.int32)])))
 
 
@@ -195,7 +184,7 @@ def segment_join(call: Call, inputs: Value, segment_ids: Value, num_segments: Va
 def join(call: Call, inputs: list[Value]) -> Any:
     """Packed: texts of the same sizes, and scalars."""
     operands, sizes = _alike(call, inputs)
-    return from_packed(call, call.rebuild(inputs=operands), sizes)
+    return Ragged.packed(call.rebuild(inputs=operands), sizes)
 
 
 @ragged_rule("Substr")
@@ -205,15 +194,14 @@ def substr(call: Call, *values: Value) -> Any:
     if operands[1].shape.rank != operands[2].shape.rank or not isinstance(values[0], Ragged):
         like = next(t for t, v in zip(operands, values) if isinstance(v, Ragged))
         operands = [tf.broadcast_to(t, tf.shape(like)) for t in operands]
-    return from_packed(call, call.rebuild(**dict(zip(call.inputs, operands))), sizes)
+    return Ragged.packed(call.rebuild(**dict(zip(call.inputs, operands))), sizes)
 
 
 def _alike(call: Call, values: Sequence[Value]) -> tuple[list[tf.Tensor], tuple[Size, ...]]:
     """Operands that are ragged with the same sizes, or scalars, in the packed form."""
-    if not uses_packed(call):
-        raise CannotVectorize("its inputs differ in shape, in a map of a map")
-    rank = max(map(rank_of, values))
-    if any(rank_of(v) not in (0, rank) for v in values):
+    call.require_packed("its inputs differ in shape")
+    rank = max(v.rank for v in values)
+    if any(v.rank not in (0, rank) for v in values):
         raise CannotVectorize("its inputs have different shapes")
     values = unified(call, values, rank, broadcasts=False)
     sizes = next(v.sizes for v in values if isinstance(v, Ragged))
