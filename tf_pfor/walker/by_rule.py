@@ -14,6 +14,7 @@ from tf_pfor.core.stacked_lists import StackedList
 from tf_pfor.core.values import Results
 from tf_pfor.fallback import nested_maps, row_loop
 from tf_pfor.layouts.list_handles import only_passes_lists
+from tf_pfor.layouts.ragged_rules import rule_of
 from tf_pfor.walker.by_loop import by_loop
 from tf_pfor.walker.checked import checked, rejected
 from tf_pfor.walker.kept import kept
@@ -61,6 +62,8 @@ def by_rule(call: Call) -> Results:
         _record(call, rule, tiling, reasons, is_kept=is_kept)
         return results
     reason = "; ".join(reasons) or REGISTRY.why_none(call.op_type, stacked)
+    if not reasons and call.op_type not in REGISTRY and rule_of(call.op_type) is not None:
+        reason = "its result may have another shape in each iteration, which XLA does not take"
     return by_loop(call, reason, otherwise)
 
 
