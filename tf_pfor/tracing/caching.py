@@ -305,15 +305,14 @@ def cached_call(
     An eager call of which no trace can be kept runs as it is, or in a ``tf.function``.
     """
 
-    def run(*arguments: Nest) -> Any:
-        return implementation(*closures, *arguments, *options)
-
-    if not tf.executing_eagerly():
-        return run(*arguments)
-    found = EagerCall(implementation, closures, arguments, options, rows=rows)()
-    if found is not UNCACHED:
-        return found
-    return (nests.as_function(run) if in_function else run)(*arguments)
+    if tf.executing_eagerly():
+        found = EagerCall(implementation, closures, arguments, options, rows=rows)()
+        if found is not UNCACHED:
+            return found
+        if in_function:
+            run = nests.as_function(lambda *given: implementation(*closures, *given, *options))
+            return run(*arguments)
+    return implementation(*closures, *arguments, *options)
 
 
 UNCACHED: Final = object()
