@@ -304,7 +304,6 @@ def cached_call(
 
     An eager call of which no trace can be kept runs as it is, or in a ``tf.function``.
     """
-
     if tf.executing_eagerly():
         found = EagerCall(implementation, closures, arguments, options, rows=rows)()
         if found is not UNCACHED:
