@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tf_pfor import _tf
 from tf_pfor.core import matching
 from tf_pfor.core.call import Call
 from tf_pfor.core.conversion import Inputs
@@ -62,7 +63,8 @@ def by_rule(call: Call) -> Results:
         _record(call, rule, tiling, reasons, is_kept=is_kept)
         return results
     reason = "; ".join(reasons) or REGISTRY.why_none(call.op_type, stacked)
-    if not reasons and call.op_type not in REGISTRY and rule_of(call.op_type) is not None:
+    is_for_rows = call.op_type not in REGISTRY and rule_of(call.op_type) is not None
+    if is_for_rows and not reasons and _tf.in_xla_context(call.emit.graph):
         reason = "its result may have another shape in each iteration, which XLA does not take"
     return by_loop(call, reason, otherwise)
 
