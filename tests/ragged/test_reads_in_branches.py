@@ -82,6 +82,7 @@ GUARDED = {  # a length, what is right for rows of that length alone, what other
     "sum with a constant": (3, lambda x: x + _C),
     "smaller of both": (3, lambda x: tf.minimum(x, _C + 1.0)),
     "selected": (3, lambda x: tf.where(_C > 1.0, x, _C)),
+    "selected beside a number": (3, lambda x: tf.where(x > 2.0, 0.0, _C)),
     "arg max of a sum": (3, lambda x: tf.argmax(_C - x)),
     "squeezed": (1, lambda x: tf.squeeze(x, 0)),
     "unstacked": (2, lambda x: tf.unstack(x, 2)[1]),

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _custom_gradients, _functions, _graphs
+from tf_pfor._tf._all_ops import all_ops
 from tf_pfor.core.accesses import QUERIES, READS, may_repeat
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.errors import NotVectorizableError
@@ -247,8 +248,7 @@ def _draws(op: tf.Operation) -> bool:
 
 def _holds(op: tf.Operation, is_so: Callable[[tf.Operation], bool]) -> bool:
     """Whether something is so for an op, or for one in the functions that it calls."""
-    inner = (o for graph in _tf.functions_of(op) for o in graph.get_operations())
-    return is_so(op) or any(_holds(o, is_so) for o in inner)
+    return is_so(op) or any(map(is_so, all_ops(*_tf.functions_of(op))))
 
 
 def copied(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _eager_ops
+from tf_pfor._tf._all_ops import all_ops
 from tf_pfor.core import nests
 from tf_pfor.core.accesses import ASSIGNMENTS, HARMLESS, QUERIES, READS, draws_from_generator
 from tf_pfor.core.errors import ArgumentTypeError, UnsupportedStateError
@@ -19,7 +20,6 @@ from tf_pfor.core.facts import FACTS, Facts
 from tf_pfor.core.nests import Nest
 from tf_pfor.recording.nodes import Kind
 from tf_pfor.recording.tensors import Deferred
-from tf_pfor.tracing.all_ops import all_ops
 from tf_pfor.tracing.user_code import autographed
 
 SMALL = 64  # elements of an input whose value may decide on a shape

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._all_ops import all_ops
 from tf_pfor.api.inputs import Element, bound_walker, with_tensors
 from tf_pfor.core.conversion import Failed
 from tf_pfor.core.emit import Dim
@@ -17,7 +18,6 @@ from tf_pfor.core.regions import Region, key
 from tf_pfor.core.report import Recorder, refusal
 from tf_pfor.core.settings import Settings
 from tf_pfor.reports.saved_state import saved
-from tf_pfor.tracing.all_ops import all_ops
 from tf_pfor.tracing.trace import Body
 
 _HANDLES = (tf.resource, tf.variant)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,11 +15,11 @@ from tf_pfor.converters.analysis._loop_graphs import input_passed, is_read, plac
 from tf_pfor.converters.analysis._variant_types import same_constant
 from tf_pfor.converters.control_flow._subgraphs import Converted, Region, stitched
 from tf_pfor.converters.control_flow._trials import OWN, SOME_SIZES, Trial, shape_for
-from tf_pfor.core import regions as regions_
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.facts import facts_of
 from tf_pfor.core.matching import group
+from tf_pfor.core.regions import key
 from tf_pfor.core.values import Value, dims, is_static
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSizes, same_sizes
@@ -344,21 +345,26 @@ def sizes_meet(call: Call, regions: list[Region], args: list[Value]) -> bool:
 
 
 def _meets(graph: Any, args: list[Value]) -> bool:
-    """The same for one branch. A size is an int, or a key that other sizes do not have."""
+    """Whether sizes meet in an op of one branch, which may agree for some rows only.
+
+    A size is an int, or an object that stands for one number alone.
+    """
     known: dict[Any, tuple[Any, ...] | None] = {}
     for given, value in zip(graph.inputs, args):
         own = [(size,) for size in value.sizes] if isinstance(value, Ragged) else []
-        known[regions_.key(given)] = _keys(given, own)
+        known[key(given)] = _keys(given, own)
     for op in graph.get_operations():
         facts = facts_of(op.type)
         is_plain = not (facts.axes or facts.places or op.type in ("Pack", "Squeeze", "Unpack"))
-        read = (known[regions_.key(t)] for t in _data_of(op))
+        read = (known[key(t)] for t in _data_of(op))
         shapes = [x for x in read if x is not None and (len(x) > 1 or op.type != "ConcatV2")]
-        if op.type != "IdentityN" and not all(map(_go_together, shapes, shapes[1:])):
+        if op.type != "IdentityN" and not all(
+            _go_together(a, b) for a, b in itertools.combinations(shapes, 2)
+        ):
             return True
         widest = max(shapes, key=len, default=()) if is_plain else ()
         for t in op.outputs:
-            known.setdefault(regions_.key(t), _keys(t, widest))
+            known.setdefault(key(t), _keys(t, widest))
     return False
 
 
@@ -373,12 +379,12 @@ def _data_of(op: tf.Operation) -> list[tf.Tensor]:
 
 
 def _keys(tensor: tf.Tensor, own: Sequence[Any]) -> tuple[Any, ...] | None:
-    """The sizes of a tensor: those that are not known are in ``own``, or new."""
+    """The sizes of a tensor, as ``_meets`` compares them; ``own`` has those that are not known."""
     shape = dims(tensor)
     if shape is None:
         return None
     own = [*own[: len(shape)], *[None] * (len(shape) - len(own))]
-    new = [(regions_.key(tensor), k) for k in range(len(shape))]
+    new = [(key(tensor), k) for k in range(len(shape))]
     return tuple(d if d is not None else o or x for d, o, x in zip(shape, own, new))
 
 

@@ -17,11 +17,11 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged_rules import takes_ragged
 
 # Which device or compiler runs a function does not change what it computes, but for what it draws.
+_HINTS = ("Tout", "config", "config_proto", "executor_type", "f")
 _DRAWS = (
     "a function with jit_compile=True draws random numbers, of which XLA has others: compile the "
     "map as well, vmap(..., jit_compile=True), or leave out both"
 )
-_HINTS = ("Tout", "config", "config_proto", "executor_type", "f")
 
 
 @takes_ragged("PartitionedCall StatefulPartitionedCall")

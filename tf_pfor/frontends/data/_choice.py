@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._all_ops import all_ops
 from tf_pfor._tf._types import RAGGED
 from tf_pfor.core.accesses import Accesses
 from tf_pfor.core.axes import Axis, entered
@@ -22,7 +23,6 @@ from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data._elements import arguments, closed, has_opened, may_differ, with_parts
 from tf_pfor.frontends.data._results import Padding
-from tf_pfor.tracing.all_ops import all_ops
 from tf_pfor.tracing.user_code import autographed
 
 _LOG = logging.getLogger("tf_pfor.data")

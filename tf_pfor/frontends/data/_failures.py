@@ -9,11 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._all_ops import all_ops
 from tf_pfor.api.checks import check_callable
 from tf_pfor.core.errors import ArgumentTypeError
 from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data._elements import arguments
-from tf_pfor.tracing.all_ops import all_ops
 from tf_pfor.tracing.user_code import autographed
 
 _NODE = "[[{{node "  # in messages, before the name of an op

@@ -15,8 +15,8 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._all_ops import all_ops
 from tf_pfor.core.accesses import READS
-from tf_pfor.tracing.all_ops import all_ops
 
 Outside = Callable[[tf.Tensor], tf.Tensor | None]
 """What an input of the loop is in the graph that the loop is to stand in; None if unknown."""

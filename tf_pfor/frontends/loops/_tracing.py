@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs, _loops, _stacks
+from tf_pfor._tf._all_ops import all_ops
 from tf_pfor.core import nests
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.report import Recorder
@@ -18,7 +19,6 @@ from tf_pfor.frontends.drop_in import observed_drop_in
 from tf_pfor.frontends.loops import _vectorized
 from tf_pfor.frontends.loops._independence import Analysis, Dependent, source
 from tf_pfor.frontends.loops._report import LoopRecord
-from tf_pfor.tracing.all_ops import all_ops
 from tf_pfor.tracing.user_code import autographed
 
 _no_autograph = tf.autograph.experimental.do_not_convert
