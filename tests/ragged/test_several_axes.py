@@ -1,8 +1,10 @@
 """Rows that differ along several axes: slices, joins, repeats, paddings, and gradients inside."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
+import tf_pfor
 from tests.comparisons import gradient_of
 from tests.ways import table_of
 
@@ -159,3 +161,74 @@ test_table_of_factors = table_of(
     only={"around": WITH_GRADIENTS, "one row around": WITH_GRADIENTS},
     tolerance=(1e-4, 1e-5), slopes=(1e-3, 1e-4), eager=True,
 )  # fmt: skip
+
+
+def scores(x):
+    return x @ tf.transpose(x)
+
+
+def slope_of_attention(x):
+    value = lambda: tf.reduce_sum(tf.sin(tf.nn.softmax(scores(x) / 2.0) @ x))
+    return tf.reduce_sum(tf.cos(gradient(value, x)[0]))
+
+
+# What is in the padding of scores must reach no number and no gradient.
+OF_SCORES = {
+    "scaled": lambda x: tf.nn.softmax(scores(x) / 8.0) @ x,
+    "scaled up": lambda x: (scores(x) * 3.0) @ x,
+    "exp": lambda x: tf.exp(-tf.square(scores(x))) @ x,
+    "shifted": lambda x: tf.nn.relu(scores(x) + 0.3) @ x,
+    "masked": lambda x: tf.nn.softmax(tf.where(scores(x) > 0, scores(x), -1e9)) @ x,
+    "causal": lambda x: tf.nn.softmax(
+        scores(x) - 1e9 * (1 - tf.linalg.band_part(tf.ones_like(scores(x)), -1, 0))) @ x,
+    "quotient": lambda x: (scores(x) / (tf.square(scores(x)) + 1.0)) @ x,
+    "reciprocal": lambda x: (1.0 / (scores(x) + 20.0)) @ x,
+    "logarithm": lambda x: tf.math.log(tf.square(scores(x)) + 1e-3) @ x,
+    "one minus": lambda x: (scores(x) - tf.reduce_mean(scores(x), -1, keepdims=True)) @ x,
+    "least": lambda x: tf.reduce_min(scores(x) * 0.5 + 3.0),
+    "product": lambda x: tf.reduce_prod(tf.tanh(scores(x) * 0.1) + 1.0),
+    "flat": lambda x: tf.reduce_sum(tf.reshape(scores(x) / 2.0 + 1.0, [-1])),
+    "sums so far": lambda x: tf.cumsum(scores(x) * 0.5 + 1.0, 1) @ x,
+    "slope": slope_of_attention,
+}  # fmt: skip
+test_table_of_scores = table_of(
+    {k: (lambda x, n, f=f: tf.reduce_sum(tf.sin(f(x[:n]))), (ROWS, LENGTHS))
+     for k, f in OF_SCORES.items()},
+    ways=["function", "function around"], tolerance=(1e-4, 1e-5), slopes=(1e-3, 1e-4),
+)  # fmt: skip
+
+
+def test_scores_stay_padded():
+    """Scores were packed to be scaled, and padded again, which took longer than the products."""
+    rows = tf.RaggedTensor.from_row_lengths(ROWS[0, :, :4], [2, 3])
+    run = tf.function(lambda r: tf_pfor.vectorized_map(OF_SCORES["scaled"], r))
+    types = {op.type for op in run.get_concrete_function(rows).graph.get_operations()}
+    assert "BatchMatMulV2" in types
+    assert not types & {"GatherNd", "ScatterNd"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "power", "at", "step"),
+    [("float16", 2, 300, 1), ("float16", 3, 300, 1), ("float32", 2, 1e20, 2.0**44),
+     ("float32", 3, 1e14, 2.0**27)],
+)  # fmt: skip
+def test_powers_that_overflow_in_the_padding_alone(dtype, power, at, step):
+    """Differences from the zeros of the padding are large; those of a row's numbers are not."""
+    x = np.array([0.0, 1.0, 0.0, 0.0, 1.0, 2.0]) * step + at
+
+    def body(r):
+        apart = r[:, None] - r[None]
+        made = tf.square(apart) if power == 2 else tf.square(apart) * apart
+        return tf.reduce_sum(made @ (r / at)[:, None])
+
+    def slope(run, x):
+        rows = lambda: tf.RaggedTensor.from_row_lengths(x, [2, 1, 3])
+        return gradient_of(lambda: tf.reduce_sum(run(rows())), x)
+
+    loop = lambda r: tf.stack([body(r[i]) for i in range(3)])
+    mapped = lambda r: tf_pfor.vectorized_map(body, r, fallback="error")
+    rows = tf.RaggedTensor.from_row_lengths(x, [2, 1, 3])
+    found, expected = mapped(tf.cast(rows, dtype)), loop(rows)
+    np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2 * step**power)
+    found, expected = slope(mapped, tf.constant(x, dtype)), slope(loop, tf.constant(x))
+    np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2 * power * step ** (power - 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
@@ -27,7 +28,18 @@ from tf_pfor.converters.ragged._forms import (
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.facts import AT_ZERO, CHEAP, NOWHERE, REDUCTION, SOMEWHERE, facts_of
+from tf_pfor.core.facts import (
+    AT_INFINITY,
+    AT_LARGE,
+    AT_ZERO,
+    CHEAP,
+    NOWHERE,
+    REDUCTION,
+    SOMEWHERE,
+    Where,
+    facts_of,
+)
+from tf_pfor.core.shapes import expand_to_rank
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes
@@ -60,6 +72,10 @@ def _broadcast(call: Call, inputs: Sequence[Value], **attrs: object) -> Any:
         (x,) = inputs  # no gradient comes back from what is zero, whatever is in the padding
         assert isinstance(x, Ragged)
         return from_padded(call.rebuild(**{names[0]: x.in_any_rows}), sizes)
+    slope, value = _outside(call, inputs)
+    if _stays_padded(call, inputs, sizes, slope):
+        made, is_tame = _in_padding(call, inputs, slope, value, **attrs)
+        return from_padded(made, sizes, is_tame=is_tame)
     if call.uses_packed and all(s is not None for s in sizes):
         operands = [aligned(call, v, sizes, rank) for v in inputs]
         if all(t is not None for t in operands):
@@ -71,6 +87,63 @@ def _broadcast(call: Call, inputs: Sequence[Value], **attrs: object) -> Any:
     made = call.rebuild(**dict(zip(names, operands)), **attrs)
     sizes = [dim(made, i + 1) if s is None else s for i, s in enumerate(sizes)]
     return from_padded(made, sizes)
+
+
+def _outside(call: Call, inputs: Sequence[Value]) -> tuple[Where, Where]:
+    """The operands for which a slope, and a value, are infinite; numbers that scale rows count."""
+    facts = facts_of(call.op_type)
+    by = next((v.constant for v in inputs if v.constant is not None), None)
+    if call.op_type not in ("Mul", "RealDiv") or by is None or call.output_dtype().is_integer:
+        return facts.slope, facts.value
+    if call.op_type == "RealDiv":
+        if inputs[1].constant is None or not np.all(by):
+            return facts.slope, facts.value
+        by = 1 / by
+    if not np.all(np.isfinite(by)):
+        return facts.slope, facts.value
+    return NOWHERE, AT_INFINITY if np.all(np.abs(by) <= 1) else AT_LARGE
+
+
+def _stays_padded(call: Call, inputs: Sequence[Value], sizes: Sequence[Any], slope: Where) -> bool:
+    """Whether rows stay padded, since elements of several axes that differ are dear to pack.
+
+    So it is for scores of attention, and for pairs: products leave them padded.
+    """
+    worst = AT_ZERO if len(inputs) == 1 else SOMEWHERE  # zeros may meet elements of another input
+    if facts_of(call.op_type).may_fail or slope >= worst or None in sizes:
+        return False
+    several = sum(isinstance(s, RowSizes) for s in sizes) > 1
+    return several and call.uses_packed and not takes_packed(call, *inputs)
+
+
+def _in_padding(
+    call: Call, inputs: Sequence[Value], slope: Where, value: Where, **attrs: object
+) -> tuple[tf.Tensor, bool]:
+    """The op on padded rows, with anything in the padding where no gradient can see that.
+
+    Args:
+      call: the call.
+      inputs: the operands.
+      slope: the operands for which its slope is infinite.
+      value: those for which its value is.
+      **attrs: attributes that change.
+
+    Returns:
+      The padded result, and whether all in its padding is finite.
+    """
+    rank = max(v.rank for v in inputs)
+    rows = [v for v in inputs if isinstance(v, Ragged)]
+    is_calm = all(v.loose is None or v.is_tame for v in rows)
+    is_any = slope is NOWHERE or (is_calm and slope <= AT_LARGE)
+
+    def operand(v: Value) -> tf.Tensor:
+        if not isinstance(v, Ragged):
+            return padded(call, v, rank)
+        x = v.in_any_rows if is_any else v.in_masked_rows
+        return expand_to_rank(call, Value.stacked(x), rank)
+
+    made = call.rebuild(**dict(zip(call.inputs, map(operand, inputs))), **attrs)
+    return made, (is_calm or not is_any) and value <= AT_INFINITY
 
 
 def _common_size(values: Sequence[Value], axis: int, rank: int) -> Any:
