@@ -213,7 +213,7 @@ def test_scores_stay_padded():
      ("float32", 3, 1e14, 2.0**27)],
 )  # fmt: skip
 def test_powers_that_overflow_in_the_padding_alone(dtype, power, at, step):
-    """Differences from the zeros of the padding are large; those of a row's numbers are not."""
+    """Differences of a row's numbers are small; from the zeros of the padding they are large."""
     x = np.array([0.0, 1.0, 0.0, 0.0, 1.0, 2.0]) * step + at
 
     def body(r):

@@ -125,7 +125,7 @@ def _in_padding(
       call: the call.
       inputs: the operands.
       slope: the operands for which its slope is infinite.
-      value: those for which its value is.
+      value: the operands for which its value is infinite.
       **attrs: attributes that change.
 
     Returns:
