@@ -158,6 +158,20 @@ def writes_op(op: tf.Operation) -> bool:
     return not inner or any(writes_state(g) for g in inner)
 
 
+def only_adds(graph: tf.Graph) -> bool:
+    """Whether all that the function changes are sums of variables, of which it reads none."""
+    changes = [op for op in graph.get_operations() if writes_op(op)]
+    adds = [op for op in changes if op.type in ("AssignAddVariableOp", "AssignSubVariableOp")]
+    sums = {op.inputs[0].ref() for op in adds}
+    others = [op for op in changes if op not in adds]
+    if not all(op.type in (*_tf.CALLS, "Case", "If") for op in others):
+        return False
+    reads = (t for op in graph.get_operations() if op not in adds for t in op.inputs)
+    return sums.isdisjoint(t.ref() for t in reads) and all(
+        only_adds(g) for op in others for g in _tf.functions_of(op)
+    )
+
+
 def writes_state(graph: tf.Graph) -> bool:
     """Whether the function changes state, so that no row may run it that does not take it."""
     return any(writes_op(op) for op in graph.get_operations())

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.converters.analysis._safety import is_linear, writes_state
+from tf_pfor.converters.analysis._safety import is_linear, only_adds, writes_state
 from tf_pfor.converters.control_flow._branch_forms import (
     Handed,
     agreed,
@@ -169,7 +169,7 @@ def _padded(
     call: Call, which: Value, regions: list[Region], args: list[Value], handed: Handed
 ) -> Any:
     """Static shapes: each branch on n rows, all of them rows that take it."""
-    if any(writes_state(r.graph) for r in regions):
+    if not all(only_adds(r.graph) for r in regions):
         raise CannotVectorize(
             "a branch that changes state, taken by some rows only, under jit_compile"
         )

@@ -72,15 +72,15 @@ def _broadcast(call: Call, inputs: Sequence[Value], **attrs: object) -> Any:
         (x,) = inputs  # no gradient comes back from what is zero, whatever is in the padding
         assert isinstance(x, Ragged)
         return from_padded(call.rebuild(**{names[0]: x.in_any_rows}), sizes)
+    worst = AT_ZERO if len(inputs) == 1 else SOMEWHERE  # zeros may meet elements of another input
     slope, value = _outside(call, inputs)
-    if _stays_padded(call, inputs, sizes, slope):
+    if slope < worst and not facts.may_fail and _stay_padded(call, inputs, sizes):
         made, is_tame = _in_padding(call, inputs, slope, value, **attrs)
         return from_padded(made, sizes, is_tame=is_tame)
     if call.uses_packed and all(s is not None for s in sizes):
         operands = [aligned(call, v, sizes, rank) for v in inputs]
         if all(t is not None for t in operands):
             return Ragged.packed(call.rebuild(**dict(zip(names, operands)), **attrs), sizes)
-    worst = AT_ZERO if len(inputs) == 1 else SOMEWHERE  # zeros may meet elements of another input
     if facts.slope >= worst or facts.may_fail:  # else zero times infinite is a gradient
         inputs = tuple(repeated(v) for v in inputs)
     operands = [padded(call, v, rank) for v in inputs]
@@ -104,16 +104,13 @@ def _outside(call: Call, inputs: Sequence[Value]) -> tuple[Where, Where]:
     return NOWHERE, AT_INFINITY if np.all(np.abs(by) <= 1) else AT_LARGE
 
 
-def _stays_padded(call: Call, inputs: Sequence[Value], sizes: Sequence[Any], slope: Where) -> bool:
+def _stay_padded(call: Call, inputs: Sequence[Value], sizes: Sequence[Any]) -> bool:
     """Whether rows stay padded, since elements of several axes that differ are dear to pack.
 
     So it is for scores of attention, and for pairs: products leave them padded.
     """
-    worst = AT_ZERO if len(inputs) == 1 else SOMEWHERE  # zeros may meet elements of another input
-    if facts_of(call.op_type).may_fail or slope >= worst or None in sizes:
-        return False
     several = sum(isinstance(s, RowSizes) for s in sizes) > 1
-    return several and call.uses_packed and not takes_packed(call, *inputs)
+    return several and None not in sizes and call.uses_packed and not takes_packed(call, *inputs)
 
 
 def _in_padding(

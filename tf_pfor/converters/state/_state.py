@@ -50,15 +50,20 @@ def once(call: Call, make: Callable[[], Any], tensors: Sequence[tf.Tensor] | Non
 
 
 def total(call: Call, value: Value) -> tf.Tensor:
-    """The sum over the iterations: [n, ...] -> [...]; n times an invariant value."""
+    """The sum over the iterations: [n, ...] -> [...]; n times an invariant value.
+
+    Iterations that stand in for others (``Loop.real``) add nothing.
+    """
     emit, dtype = call.emit, value.dtype
     wide = tf.float32 if dtype in (tf.half, tf.bfloat16) else dtype
     tensor = value.tensor if wide == dtype else emit("Cast", value.tensor, DstT=wide)
     if value.is_stacked:
-        tensor = emit("Sum", tensor, np.int32(0))
+        tensor = emit("Sum", call.loop.only_real(tensor), np.int32(0))
     else:
-        n = call.loop.static_length
-        if n is not None and n < 100:
+        n, real = call.loop.static_length, call.loop.real
+        if real is not None:
+            count = emit("Sum", emit("Cast", real, DstT=wide), np.int32(0))
+        elif n is not None and n < 100:
             count = emit.constant(n, wide)
         else:
             count = emit("Cast", call.loop.length_tensor, DstT=wide)

@@ -79,6 +79,8 @@ def add_all(call: Call, resource: Value, value: Value) -> Any:
     if found is None:
         call.rebuild(value=total(call, _as_large(call, value)))
         return None
+    if call.loop.real is not None:
+        raise Refused(f"{variable_name(call)} is updated in order in a branch, under jit_compile")
     position = [u.assign for u in found.updates].index(call.op)
     handle = resource.tensor
     call.emit("AssignVariableOp", handle, found.final[position])
