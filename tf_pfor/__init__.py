@@ -24,6 +24,7 @@ from tf_pfor import data as data
 from tf_pfor import registry as registry
 from tf_pfor import saved_model as saved_model
 from tf_pfor import shapes as shapes
+from tf_pfor._tf import _functions as _functions
 from tf_pfor.api.for_loops import for_loop
 from tf_pfor.api.functions.carries import scan
 from tf_pfor.api.functions.custom_vmap import custom_vmap
@@ -188,3 +189,6 @@ __all__ = [
     "vjp",
     "vmap",
 ]
+
+for _module in (globals(), *map(vars, (data, registry, saved_model, shapes))):
+    _functions.leave_to_python(_module)

@@ -1,5 +1,6 @@
 """Keras 3: layers and models written for one example (docs/keras.md)."""
 
+from tf_pfor._tf import _functions as _functions
 from tf_pfor.frontends.keras import (
     Ensemble,
     PerExampleGradientModel,
@@ -19,3 +20,5 @@ __all__ = [
     "functional_call",
     "stack",
 ]
+
+_functions.leave_to_python(globals())

@@ -48,6 +48,21 @@ def test_tape_around_and_an_unknown_number():
     assert [x.shape for x in around(*[x[:0] for x in ROWS])] == [(0,), (0, 8, 5)]
 
 
+@pytest.mark.parametrize("mask", [[1, 0, 1], [0, 1, 1], [0, 0, 1]], ids=str)
+def test_logits_in_a_branch(mask):
+    """Sparse labels of the rows that take it have their places among these rows."""
+    labels = tf.sparse.from_dense([[1, 2]])
+
+    def guarded(row):
+        is_on, logits = row
+        losses = tf.nn.ctc_loss(labels, logits[:, None], None, [8], blank_index=-1)
+        return tf.reduce_sum(losses) if is_on > 0 else tf.reduce_sum(logits)
+
+    both = lambda row: value_and_gradient(lambda: guarded(row), row[1])
+    rows = (tf.constant(mask), LOGITS)
+    check(tf.function(lambda *rows: strict_map(both, rows))(*rows), expected(both, rows))
+
+
 def test_no_rows():
     assert strict_map(loss, tuple(x[:0] for x in ROWS)).shape == (0,)
 

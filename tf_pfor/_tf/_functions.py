@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import traceback
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -84,9 +85,35 @@ def as_called_here(function: Callable[..., Any]) -> Any:
     return call
 
 
+def treated_as_here(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, converted if AutoGraph would convert it in a call that stands here."""
+    is_on = _ag_ctx.control_status_ctx().status == _ag_ctx.Status.ENABLED
+    return autographed(function) if is_on else function
+
+
 def never_converted(function: Callable[..., Any]) -> Any:
     """``function``, which AutoGraph leaves as it is. What it calls may still be converted."""
     return _ag_api.autograph_artifact(function)
+
+
+def leave_to_python(module: Mapping[str, Any]) -> None:
+    """AutoGraph converts no function that a module has in ``__all__``, nor methods of its classes.
+
+    Else a function of the user's that calls one is converted together with its source, which takes
+    seconds. The user's functions that it calls are still converted: by ``autographed``.
+
+    Args:
+      module: the names of the module, as ``vars`` gives them.
+    """
+    for public in (module[name] for name in module["__all__"]):
+        if isinstance(public, type):
+            methods = [getattr(f, "__func__", f) for f in vars(public).values()]
+            for method in filter(inspect.isfunction, methods):
+                never_converted(method)
+            if "__call__" in vars(public):  # AutoGraph asks the object, and not its method
+                never_converted(public)
+        elif inspect.isfunction(public):
+            never_converted(public)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

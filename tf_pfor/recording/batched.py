@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor._tf import _eager_ops
+from tf_pfor._tf import _eager_ops, _functions
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.recording.errors import checked
 from tf_pfor.recording.examples import Examples
@@ -107,7 +107,7 @@ def batched(
             results += alone(found) if chunk_size else found
         return stacked(results)
 
-    return of_examples
+    return _functions.never_converted(of_examples)
 
 
 def cell(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,7 +145,7 @@ def cell(fn: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: object, **kwargs: object) -> Any:
         recorder = _eager_ops.catcher()
         if not isinstance(recorder, Recorder):
-            return fn(*args, **kwargs)
+            return _functions.treated_as_here(fn)(*args, **kwargs)
         return recorder.unit(called, name, fn, args, kwargs)
 
-    return called
+    return _functions.never_converted(called)

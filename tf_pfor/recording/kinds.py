@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor._tf import _eager_ops
+from tf_pfor._tf import _eager_ops, _functions
 from tf_pfor._tf._all_ops import all_ops
 from tf_pfor.core import nests
 from tf_pfor.core.accesses import ASSIGNMENTS, HARMLESS, QUERIES, READS, draws_from_generator
@@ -207,7 +207,7 @@ class KindsOfOp:
             given = [next(supply) if n < 0 else [next(supply) for _ in range(n)] for n in lengths]
             return _eager_ops.run(name, (*given, *attrs))
 
-        return call
+        return _functions.never_converted(call)
 
     def _gradient(
         self, inputs: list[Any], attrs: tuple[Any, ...], dtypes: list[tf.DType]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from tf_pfor._tf import _eager_ops
+from tf_pfor._tf import _eager_ops, _functions
 from tf_pfor.core.errors import ArgumentTypeError
 from tf_pfor.core.nests import Nest
 from tf_pfor.recording.errors import checked
@@ -80,10 +80,10 @@ def lazy(fn: Callable[..., Any] | None = None, *, jit_compile: bool = False) -> 
     @functools.wraps(fn, updated=())
     def recorded(*args: object, **kwargs: object) -> Any:
         with _recording(jit=jit_compile):
-            found = called(*args, **kwargs)
+            found = _functions.treated_as_here(called)(*args, **kwargs)
         return _made(found)
 
-    return recorded
+    return _functions.never_converted(recorded)
 
 
 class _Scope:

@@ -114,10 +114,10 @@ SAMPLES = [
     *[sample(name, _trip(name, **options), normal(2, 3), low, high, label=label, **more)
         for name in ("QuantizeAndDequantizeV2", "QuantizeAndDequantizeV4")
         for label, options, low, high, more in (("", {"range_given": True}, LOW, HIGH, {}),
-        ("found", {"num_bits": 5}, LOW, HIGH, {"grad": name.endswith("2")}),
+        ("found", {"num_bits": 5}, LOW, HIGH, {}),
         ("unsigned", {"range_given": True, "signed_input": False, "num_bits": 4,
         "narrow_range": True}, LOW, HIGH, {}),
-        ("axis-found", {"axis": 1}, LOWS, HIGHS, {"xla": False, "grad": name.endswith("2")}))],
+        ("axis-found", {"axis": 1}, LOWS, HIGHS, {"xla": False}))],
     sample("QuantizeAndDequantizeV2", lambda x: _trip("QuantizeAndDequantizeV2", range_given=True,
                                                       round_mode="HALF_UP")(x, -1.0, 1.0),
            normal(2, 3), label="half up"),

@@ -75,7 +75,7 @@ def _boxes(call: Call, batch: Dim | None) -> dict[str, tf.Tensor]:
         return {"boxes": flat, "box_ind": fold(call, box_ind)}
     emit, ids = call.emit, call.stacked(box_ind)  # [n, boxes]
     each = emit.as_tensor(batch)
-    first = emit("Mul", emit.reshape(call.loop.index, [call.loop.length, 1]), each)
+    first = emit("Mul", emit.reshape(call.loop.places, [call.loop.length, 1]), each)
     inside = emit("LogicalAnd", emit("GreaterEqual", ids, np.int32(0)), emit("Less", ids, each))
     # The kernel must still refuse an image that the iteration does not have.
     moved = emit("SelectV2", inside, emit("AddV2", ids, first), np.int32(-1))

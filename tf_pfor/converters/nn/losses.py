@@ -84,7 +84,7 @@ def ctc_loss(
 ) -> Any:
     """In the batch, which is axis 1: the labels' rows move by i*b."""
     emit = call.emit
-    each = emit("Mul", call.loop.index, emit.as_tensor(inner_dims(call, inputs)[1]))  # [n]
+    each = emit("Mul", call.loop.places, emit.as_tensor(inner_dims(call, inputs)[1]))  # [n]
     shift = emit.reshape(emit("Cast", each, DstT=tf.int64), [call.loop.length, 1, 1])
     shift = emit("Pad", shift, np.asarray([[0, 0], [0, 0], [0, 1]], np.int32))  # [n, 1, (shift, 0)]
     moved = emit("AddV2", labels_indices.tensor, shift)

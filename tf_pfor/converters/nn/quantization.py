@@ -188,7 +188,8 @@ def quantize_and_dequantize(
 ) -> Any:
     """One given range needs no change; ranges that differ, or are found, are of channels.
 
-    Only the kernel of V3 takes given ranges along an axis; it rounds halves to even.
+    Only the kernel of V3 takes given ranges along an axis; it rounds halves to even. The gradient
+    of V4 is cut off at the bounds, also where they are not given to the kernel.
     """
     if num_bits is not None and num_bits.is_stacked:
         raise CannotVectorize("'num_bits' differs between iterations")
@@ -200,12 +201,13 @@ def quantize_and_dequantize(
         raise CannotVectorize("the kernel with ranges along an axis rounds halves to even")
     channels = _Channels(call, input, axis)
     x = channels.folded(input)
-    if not given:  # the bounds are looked at for their shape only
-        zeros = emit("Fill", emit.shape_vector([emit.dim(x, 0)]), emit.constant(0, input.dtype))
-        return channels.unfolded(call.rebuild(input=x, input_min=zeros, input_max=zeros, axis=0))
-    low, high = channels.ranges(input_min, -1), channels.ranges(input_max, 1)
-    if is_third:
-        return channels.unfolded(call.rebuild(input=x, input_min=low, input_max=high, axis=0))
+    if call.op_type.endswith("V4") or given:
+        low, high = channels.ranges(input_min, -1), channels.ranges(input_max, 1)
+    else:  # the kernel looks at their shape only, and there is no gradient that reads them
+        low = high = emit("Fill", emit.shape_vector([emit.dim(x, 0)]), emit.constant(0, x.dtype))
+    if is_third or not given:
+        made = call.rebuild(input=x, input_min=low, input_max=high, axis=0)
+        return channels.unfolded(made)
     options = {k: call.attr(k) for k in ("signed_input", "range_given", "narrow_range")}
     bits = emit.constant(call.attr("num_bits"), tf.int32)
     made = emit("QuantizeAndDequantizeV3", x, low, high, bits, **options, axis=0)
