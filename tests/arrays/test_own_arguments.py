@@ -73,6 +73,31 @@ BODIES = {
 OF_UNKNOWN_RANK = [
     "diagonals", "largest along its axis", "on a diagonal", "sums along its axis",
 ]  # fmt: skip
+SPREAD = {
+    "of one size": lambda x, k: tf.broadcast_to(x[0, :4], [2, k]),
+    "of a shared tensor": lambda x, k: tf.broadcast_to(SHARED[0], [2, k - 1]) * x[0, 0],
+    "of a cut row": lambda x, k: tf.broadcast_to(x[0, : 6 - k], [2, k - 2]),
+}
+test_table_of_spread_rows = table_of(
+    {
+        **{name: (body, (X, tf.constant([4, 4, 4, 4]))) for name, body in SPREAD.items()},
+        "of a cut row of one element": (SPREAD["of a cut row"], (X, tf.constant([4, 5, 4, 5]))),
+        "if right": (
+            lambda x, k: tf.cond(
+                k > 3, lambda: SPREAD["of one size"](x, k), lambda: tf.zeros([2, 4])),
+            (X, tf.constant([4, 3, 4, 1]))),
+        "if a cut row is right": (
+            lambda x, k: tf.cond(
+                k > 3, lambda: tf.reduce_sum(SPREAD["of a cut row"](x, k)), lambda: 0.0),
+            (X, tf.constant([4, 3, 5, 2]))),
+    },
+    ways=["eager", "unknown n", "no rows", "around", "inside"], looped=["inside"],
+    # An operand may not be broadcast in some rows only.
+    but={"inside": ["of a cut row of one element", "if a cut row is right"]},
+)  # fmt: skip
+test_rows_spread_to_a_wrong_size = errors_of(
+    SPREAD, X, tf.constant([4, 3, 4, 4]), match=r"test_own_arguments.py:\d+"
+)
 SITES = ["eager", "unknown n", "one row", "no rows", "chunks", "in a map"]
 test_table_of_arguments = table_of(
     BODIES, ways=[*SITES, "around", "inside"],

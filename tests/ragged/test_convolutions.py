@@ -104,6 +104,60 @@ test_a_transposed_convolution_to_a_wrong_size = errors_of(
 )  # fmt: skip
 
 
+# Rows of one element less than a window make none. Two less are an error, in steps of 1.
+SOUNDS = tf.random.stateless_normal([4, 12, 3], [1, 5])
+WINDOWS = {
+    "sound": (lambda x: tf.nn.conv1d(x, FILTER[:, 0], 1, "VALID"), 2),
+    "own filter": (lambda x: tf.nn.conv1d(x, FILTER[:, 0] * scale_of(x), 1, "VALID"), 2),
+    "dilated": (lambda x: tf.nn.conv1d(x, FILTER[:, 0], 1, "VALID", dilations=2), 4),
+    "image": (lambda x: tf.nn.conv2d(x[..., None], FILTER[:, :, :1], 1, "VALID"), 2),
+    "depthwise": (
+        lambda x: tf.nn.depthwise_conv2d(x[..., None], FILTER[:, :, :1], [1] * 4, "VALID"), 2),
+    "largest": (lambda x: tf.nn.max_pool1d(x, 3, 1, "VALID"), 2),
+    "largest in steps": (lambda x: tf.nn.max_pool1d(x, 6, 2, "VALID"), 3),
+    "average": (lambda x: tf.nn.avg_pool1d(x, 3, 1, "VALID"), 2),
+    "largest of images": (lambda x: tf.nn.max_pool2d(x[..., None], 3, 1, "VALID"), 2),
+    "patches": (lambda x: tf.image.extract_patches(
+        x[..., None], [1, 3, 2, 1], [1] * 4, [1] * 4, "VALID"), 2),
+}  # fmt: skip
+
+
+def windows_of(op, *, is_guarded=False):
+    def one(x, k):
+        made = lambda: op(x[None, :k])[0]  # noqa: E731
+        if not is_guarded:
+            return made()
+        return tf.cond(k > 5, lambda: tf.reduce_sum(made()), lambda: tf.zeros([]))
+
+    return one
+
+
+def of_lengths(least):
+    return SOUNDS, tf.constant([9, least, 12, 7])
+
+
+test_table_of_short_rows = table_of(
+    {
+        name: (windows_of(op, is_guarded=True), of_lengths(least - 1))
+        for name, (op, least) in WINDOWS.items()
+    },
+    ways=["eager", "unknown n", "around"], **CLOSE,
+)  # fmt: skip
+test_rows_that_are_too_short = errors_of(
+    {name: (windows_of(op), of_lengths(least - 1)) for name, (op, least) in WINDOWS.items()},
+    match=r"test_convolutions.py:\d+\): a row has not the \d elements that windows need",
+)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_rows_of_no_window(name):
+    """No loop to compare with: eager kernels of oneDNN give what is empty another shape."""
+    op, least = WINDOWS[name]
+    found = mapped(windows_of(op), *of_lengths(least))
+    assert found[1].shape[0] == 0
+    assert found[0].shape[0] > 0
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("name", OPS)
 def test_no_rows_or_nothing_in_them(name, stride):

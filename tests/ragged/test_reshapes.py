@@ -31,6 +31,71 @@ def slopes_of_frames(x):
     return gradient_of(lambda: tf.reduce_sum(tf.sin(tf.signal.overlap_and_add(x, 2))), x)
 
 
+def shape_of_own(shape):
+    """Four elements in the shape that a row asks for, of which the body knows the sizes."""
+    return lambda x, k: tf.reshape(x, shape(k))
+
+
+def squared(x, k):
+    made = tf.reshape(x, [k, k])
+    made.set_shape([2, 2])
+    return made
+
+
+def if_right(shape):
+    return lambda x, k: tf.cond(tf.equal(k, 2), lambda: tf.reshape(x, shape(k)), lambda: SQUARE)
+
+
+def in_trips(x, k):
+    """A row that makes no trip asks for a wrong shape."""
+    loop = lambda i, total: (i + 1, total + tf.reshape(x, [k, 2]))  # noqa: E731
+    return tf.while_loop(lambda i, _: i < tf.minimum(k, 2), loop, [0, SQUARE])[1]
+
+
+def in_inner_map(x, k):
+    return mapped(lambda m: tf.reshape(x, [m, 2]) + 1.0, tf.stack([k, 2]))
+
+
+SQUARE = tf.zeros([2, 2])
+FOURS = tf.random.stateless_normal([3, 4], [1, 7])
+ASKED = {
+    "[k, 2]": lambda k: [k, 2],
+    "[2, k]": lambda k: tf.stack([2, k]),
+    "[k, 2, 1]": lambda k: [k, 2, 1],
+    "[k + k]": lambda k: [k + k],
+}
+test_table_of_own_shapes = table_of(
+    {
+        **{name: (shape_of_own(f), (FOURS, tf.constant([2, 2, 2]))) for name, f in ASKED.items()},
+        "-1": (shape_of_own(ASKED["[k, 2]"]), (FOURS, tf.constant([2, -1, 2]))),
+        "set shape": (squared, (FOURS, tf.constant([2, 2, 2]))),
+        "if right": (if_right(ASKED["[k, 2]"]), (FOURS, tf.constant([2, 3, -3]))),
+        "in trips": (in_trips, (FOURS, tf.constant([2, 0, -3]))),
+        "in an inner map": (in_inner_map, (FOURS, tf.constant([2, 2, 2]))),
+    },
+    ways=["eager", "unknown n", "no rows", "around", "inside", "compact", "mask", "compiled"],
+    only={"compact": ["in trips"], "mask": ["in trips"], "compiled": [*ASKED, "-1", "if right"]},
+    tolerance=(1e-6, 1e-6),
+)  # fmt: skip
+WRONG = {"too large": 3, "zero": 0, "negative": -3}
+test_own_shapes_that_rows_do_not_fill = errors_of(
+    {
+        **{
+            f"{name}, {which}": (shape_of_own(f), (FOURS, tf.constant([2, k, 2])))
+            for name, f in ASKED.items()
+            for which, k in WRONG.items()
+        },
+        "two of -1": (squared, (FOURS, tf.constant([2, -1, 2]))),
+        "of shared elements": (
+            lambda k: tf.reshape(tf.range(4), [k, 2]), tf.constant([2, 3, 2])),
+        "of a slice": (
+            lambda x, k: tf.reshape(x[:2], [k, 2]), (FOURS, tf.constant([1, 3, 1]))),
+        "in trips": (in_trips, (FOURS, tf.constant([2, 1, 2]))),
+        "in an inner map": (in_inner_map, (FOURS, tf.constant([2, 3, 2]))),
+    },
+    match=r"test_reshapes.py:\d+\): the shape is not",
+)  # fmt: skip
+
 LEFT = (tf.constant([3, 0, 0, 2, 0]), tf.constant([2, 2, 0, 4, 0]))
 FRAMES = tf.RaggedTensor.from_row_lengths(tf.random.stateless_normal([9, 4], [1, 2]), [3, 1, 5])
 test_table_of_reshapes = table_of(

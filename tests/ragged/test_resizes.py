@@ -57,6 +57,32 @@ test_table_of_resizes = table_of(
 )  # fmt: skip
 
 
+HAS_NONE = tf.constant([[4, 5], [9, 8], [0, 3], [7, 1]])
+OF_PIXELS = ("to one size", "to own sizes", "nearest", "bicubic", "lanczos3", "of integers")
+test_images_of_no_pixels = errors_of(
+    {
+        **{name: RESIZED[name] for name in OF_PIXELS},
+        "areas": lambda im, s, new: tf.image.resize(im[: s[0]], [4, 6], "area"),
+    },
+    IMAGES, HAS_NONE, HAS_NONE,
+    match=r"test_resizes.py:\d+\): an image has no pixels, or is resized to none",
+)  # fmt: skip
+
+
+def if_pixels(name):
+    def one(image, size, new):
+        made = lambda: tf.reduce_sum(RESIZED[name](image, size, new))  # noqa: E731
+        return tf.cond(size[0] > 0, made, lambda: 0.0)
+
+    return one
+
+
+test_table_of_images_with_pixels = table_of(
+    {name: if_pixels(name) for name in OF_PIXELS[:2]}, IMAGES, HAS_NONE, HAS_NONE,
+    ways=["eager", "unknown n", "around"], tolerance=(1e-4, 1e-4), slopes=(1e-3, 1e-3),
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("name", OF_FLOATS)
 def test_second_gradients(name):
     """TensorFlow does not have them: for sums of squares of A x it is 2 (A^T A) v."""

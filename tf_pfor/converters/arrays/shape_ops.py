@@ -33,6 +33,7 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     target = _target(call, "shape")
     if shape.is_stacked and not is_static(target):
         raise CannotVectorize("the new shape differs between iterations")
+    tensor = _asked_for(call, target, tensor)
     if not tensor.is_stacked:
         return Value.unstacked(call.emit("Reshape", tensor.tensor, np.asarray(target, np.int32)))
     if target is not None and is_static(target):
@@ -49,6 +50,38 @@ def _target(call: Call, name: str) -> Shape:
     """The inner shape that input ``name`` asks for, as far as it is known."""
     known, shape = call.maybe_constant(name), call.output_shape()
     return shape if known is None else merge(shape, tuple(None if d < 0 else int(d) for d in known))
+
+
+def _asked_for(call: Call, target: Shape, value: Value) -> Value:
+    """``value``, after a check that each row asks for the shape that the body has anyway.
+
+    The shape of the result follows from the input: reshape(x, [k, 2]) of four elements is [2, 2].
+
+    Args:
+      call: a Reshape or a BroadcastTo.
+      target: the static shape of the result, where rows ask for their own.
+      value: the input.
+    """
+    shape, asked, emit = call.value("shape"), call.op.inputs[1], call.emit
+    is_kept = asked.op.type == "TensorListPopBack"  # for a gradient, which asks for what there was
+    if not shape.is_stacked or not target or is_kept or _tf.in_xla_context(emit.graph):
+        return value
+    found = forms_of(call, asked)
+    known = [None] * len(target) if found is None else [form.known for form in found]
+    if known == [*target]:
+        return value
+    is_right = emit("Equal", shape.tensor, emit.constant(np.asarray(target), shape.dtype))
+    if call.op_type == "Reshape":  # one size may be -1, for what is left
+        is_left = emit("Equal", shape.tensor, emit.constant(-1, shape.dtype))
+        is_right = emit("LogicalOr", is_right, is_left)
+        if sum(k is None or k < 0 for k in known) > 1:
+            count = emit("Sum", emit("Cast", is_left, DstT=tf.int32), [1], keep_dims=True)
+            is_right = emit("LogicalAnd", is_right, emit("Less", count, emit.constant(2, tf.int32)))
+    text = f"the shape is not {[*target]} in some iterations. It is:"
+    made = checked(call, is_right, text, shape.tensor, value.tensor)
+    if not value.is_stacked:
+        return Value.unstacked(made)
+    return Value.stacked(made).with_inner_shape(value.inner_shape)
 
 
 def _with_one_inferred(call: Call, tensor: Value, target: list[int | None]) -> list[Dim] | None:
@@ -188,6 +221,7 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
     target = _target(call, "shape")
     if shape.is_stacked and not is_static(target):
         raise CannotVectorize("the new shape differs between iterations")
+    input = _asked_for(call, target, input)
     if is_static(target):
         if target == input.inner_shape:
             return input

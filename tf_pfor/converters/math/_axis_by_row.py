@@ -40,8 +40,22 @@ def own_axis(call: Call, axis: Value, rank: int) -> tf.Tensor:
     return emit("SelectV2", emit("Less", flat, emit.constant(0, tf.int32)), from_front, flat)
 
 
-def checked(call: Call, is_right: tf.Tensor, text: str, tensor: tf.Tensor) -> tf.Tensor:
-    """``tensor`` after a check in all rows that count, whose error names the op and the line."""
+def checked(
+    call: Call,
+    is_right: tf.Tensor,
+    text: str,
+    tensor: tf.Tensor,
+    passed: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """A tensor after a check in all rows that count, whose error names the op and the line.
+
+    Args:
+      call: the call.
+      is_right: bool [n, ...].
+      text: the fault.
+      tensor: the numbers that the error shows.
+      passed: the tensor that must not be read if the check fails; None for the same.
+    """
     if (real := call.loop.real) is not None:
         axes = [1] * ((is_right.shape.rank or 1) - 1)
         real = call.emit.reshape(real, [call.loop.length, *axes]) if axes else real
@@ -51,7 +65,7 @@ def checked(call: Call, is_right: tf.Tensor, text: str, tensor: tf.Tensor) -> tf
         message = f"{call.op_type} ({where}): {text}"
         check = tf.debugging.Assert(tf.reduce_all(is_right), [message, tensor])
         with tf.control_dependencies([check]):
-            return tf.identity(tensor)
+            return tf.identity(tensor if passed is None else passed)
 
 
 def to_front(call: Call, tensor: tf.Tensor, axis: tf.Tensor, rank: int) -> tf.Tensor:

@@ -149,22 +149,27 @@ def as_large(call: Call, value: Value, axis: int, size: RowSizes) -> tuple[Value
     own = value.size_at(axis)
     assert isinstance(value, Ragged)
     assert isinstance(own, RowSizes)
-    common, check = _common(call, [own, size], axis, broadcasts=True)
+    common, check = _common(call, [own, size], axis, broadcasts=True, goal=size)
     return _resized(call, value, axis, common, check), common
 
 
 def _common(
-    call: Call, sizes: Sequence[RowSizes], axis: int, *, broadcasts: bool
+    call: Call,
+    sizes: Sequence[RowSizes],
+    axis: int,
+    *,
+    broadcasts: bool,
+    goal: RowSizes | None = None,
 ) -> tuple[RowSizes, tf.Operation]:
     """Sizes that stand for all of these, and a check of the rows at hand that they fit.
 
     The sizes are known apart from the check. So they are the same in all trips of a loop, while
-    a row that makes no trip is not checked.
+    a row that makes no trip is not checked. A ``goal`` is the one that no other may exceed.
     """
     common, graph = RowSizes.joint(sizes) if broadcasts else sizes[0], call.emit.graph
-    key = ("sizes that agree", graph, frozenset(sizes), broadcasts)
+    key = ("sizes that agree", graph, frozenset(sizes), broadcasts, goal)
     if key not in call.memo:
-        call.memo[key] = _check_of_sizes(call, sizes, common, axis, broadcasts=broadcasts)
+        call.memo[key] = _check_of_sizes(call, sizes, goal or common, axis, broadcasts=broadcasts)
     return common, call.memo[key]
 
 

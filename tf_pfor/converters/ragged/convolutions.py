@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import (
     after_check,
     from_padded,
@@ -164,6 +165,10 @@ _OPS = {
 """The ops whose gradients these are."""
 
 
+_FORWARD = ("AvgPool", "Conv2D", "DepthwiseConv2dNative", "ExtractImagePatches", "MaxPool")
+"""The ops that check the sizes of rows. Their gradients come after them."""
+
+
 def _run(call: Call, windows: _Windows, *inputs: tf.Tensor) -> tf.Tensor:
     """The op on framed images; for a gradient op the op whose gradient it is."""
     call.read.update(["explicit_paddings", "use_cudnn_on_gpu"])  # without a meaning here
@@ -258,11 +263,21 @@ class _Windows:
             x = masked(x, self.input.sizes, filler)
         for axis, size in enumerate(self._sizes):  # all rows may have no room for a window
             if isinstance(size, RowSizes):
+                x = self._after_check(x, axis, size)
                 x = with_room(x, axis + 2, 1 if self.may_be_cut else self._reach[axis])
         if self._frames:
             for axis in (0, 1):
                 x = self._behind_paddings(x, axis, filler)
         return _folded(x)
+
+    def _after_check(self, x: tf.Tensor, axis: int, size: RowSizes) -> tf.Tensor:
+        """Rows of a forward op that may be so short that its kernel refuses them."""
+        least = self._reach[axis] - 2 * self._strides[axis] + 1  # one less makes -1 windows
+        is_checked = not self.may_be_cut and least > 0 and self._call.op_type in _FORWARD
+        if not is_checked or _tf.in_xla_context(self._call.emit.graph):
+            return x
+        text = f"a row has not the {least} elements that windows need along axis {axis + 1}, but"
+        return after_check(self._call, size.tensor >= least, text, [size.tensor], x)
 
     def _behind_paddings(self, x: tf.Tensor, axis: int, filler: object) -> tf.Tensor:
         """The rows with the paddings of SAME around an axis, as large as each size asks for."""

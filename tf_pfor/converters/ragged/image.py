@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import (
     after_check,
     agreed,
@@ -68,12 +69,24 @@ def nearest_gradient(call: Call, grads: Value, size: Value) -> Any:
 def _resized(call: Call, images: Value, out: Sequence[Any], moved: Sequence[Value] = ()) -> Value:
     """Images of a new height and width: ints, or ``RowSizes``; scaled and moved as given."""
     x = images.in_rows if isinstance(images, Ragged) else call.stacked(images)
+    x = _after_check(call, x, [images.size_at(1), images.size_at(2), *out])
     numbers = [v.tensor if v.is_stacked else v.tensor[None] for v in moved]  # [1 or n, 2] each
     for axis in (0, 1):
         own = [t[:, axis, None] for t in numbers]
         x = _along_rows(call, x, images.size_at(axis + 1), out[axis], own)
         x = tf.transpose(x, [0, 1, 3, 2, 4])
     return from_padded(x, [images.size_at(0), *out])
+
+
+def _after_check(call: Call, x: tf.Tensor, sizes: Sequence[Any]) -> tf.Tensor:
+    """Images after a check that each row has pixels, and is to have some; none for a gradient."""
+    own = dict.fromkeys(s for s in sizes if isinstance(s, RowSizes))
+    is_gradient = call.op_type not in _RESIZES.split()
+    if not own or is_gradient or _tf.in_xla_context(call.emit.graph):
+        return x
+    each = tf.stack([s.tensor for s in own])
+    text = "an image has no pixels, or is resized to none, in some iterations. The sizes are"
+    return after_check(call, each > 0, text, [each], x)
 
 
 def _along_rows(
