@@ -209,7 +209,7 @@ def within_own(call: Call, listed: Value, index: Value) -> tf.Tensor:
         last = tf.reduce_max(at, -1) if index.rank == 1 else at
         is_right = last < own
         if mask is not None:  # a row that writes nothing may say any place
-            is_right |= ~pick(call, listed, mask)
+            is_right |= tf.logical_not(pick(call, listed, mask))
         check = tf.debugging.Assert(tf.reduce_all(is_right), [text, at, own], 20)
         with tf.control_dependencies([check]):
             return tf.identity(at)
