@@ -61,6 +61,11 @@ BODIES = {
     "resized to its own size, times the row": (
         lambda x, k: tf.transpose(x[: k + 1]) @ tf.cast(tf.image.resize(
             x[None, ..., None], [tf.shape(x[: k + 1])[0], 3])[0, ..., 0], x.dtype), (X, K)),
+    "bands": (lambda x, k: tf.linalg.band_part(x, k, k - 1), (X, K)),
+    "bands, if right": (
+        lambda x, k: tf.cond(
+            k < 3, lambda: tf.linalg.band_part(x, 2 * k, 0), lambda: x), (X, K)),
+    "bands of cut rows": (lambda x, k: tf.linalg.band_part(x[: k + 1], 1, 0), (X, K)),
     "sums along its axis": (lambda x, k: tf.reduce_sum(x, axis=k % 2), (X, K)),
     "means along its axis": (lambda x, k: tf.reduce_mean(x, k % 2, keepdims=True), (X, K)),
     "sums so far": (lambda x, k: tf.cumsum(x, axis=-1 - k % 2, reverse=True), (X, K)),
@@ -114,6 +119,9 @@ BEYOND = {
     "the first": lambda x, k: tf.slice(x[:k], [0, 0], [1, -1]),
     "a diagonal": lambda x, k: tf.linalg.diag_part(x, k=2 * k),
     "a diagonal that is too long": lambda x, k: tf.linalg.set_diag(square(x, k), x[0, : k + 2]),
+    "a band": lambda x, k: tf.linalg.band_part(x, 2 * k, 0),
+    "a band above": lambda x, k: tf.linalg.band_part(x, 0, 2 * k),
+    "a band of cut rows": lambda x, k: tf.linalg.band_part(x[: k + 1], 2, 0),
     "an axis": lambda x, k: tf.reduce_sum(x, axis=k),
     "mirrored": lambda x, k: tf.pad(x, [[2 * k, 0], [0, 1]], "REFLECT"),
 }

@@ -8,6 +8,7 @@ import tf_pfor
 from tests.cases import case, grid
 from tests.comparisons import compare, gradient_of, mapped, of_unknown_n, strict_map
 from tests.samples.lists.tensor_list import count, get, pop, push, put, stacked
+from tests.ways import errors_of, table_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4, 2)).astype(np.float32)
@@ -216,3 +217,50 @@ def test_gradient_of_an_invariant_list_read_per_row():
 
     found = run(tf.constant(X[0]), tf.constant([1, 1, 3]))
     np.testing.assert_allclose(found, [[0, 0], [10, 10], [0, 0], [5, 5]])
+
+
+# ---------------------------------------------------------------------------
+# A size of the row
+# ---------------------------------------------------------------------------
+
+
+def of_own_size(k):
+    return tf.TensorArray(tf.float32, k, element_shape=[], clear_after_read=False)
+
+
+def written_in_trips(x, k, j):
+    step = lambda i, a: (i + 1, a.write(i, x[i]))  # noqa: E731
+    return tf.while_loop(lambda i, _: i <= j, step, (0, of_own_size(k)))[1].stack()
+
+
+OWN_SIZES = {
+    "write": lambda x, k, j: of_own_size(k).write(2, x[0]).stack(),
+    "write at own places": lambda x, k, j: of_own_size(k).write(j, x[0]).stack(),
+    "write in trips": written_in_trips,
+    "gather": lambda x, k, j: of_own_size(k).unstack(x[:k]).gather([0, 2]),
+    "gather at own places": lambda x, k, j: of_own_size(k).unstack(x[:k]).gather([0, j]),
+    "read": lambda x, k, j: of_own_size(k).unstack(x[:k]).read(2),
+    "read at own places": lambda x, k, j: of_own_size(k).unstack(x[:k]).read(j),
+}
+
+
+def if_it_fits(body):
+    def one(x, k, j):
+        made = lambda: tf.reduce_sum(body(x, k, j))  # noqa: E731
+        return tf.cond(k > j, made, lambda: tf.reduce_sum(x))
+
+    return one
+
+
+FOURS, TWOS = tf.constant(X[..., 0]), tf.constant([2, 2, 2])
+TOO_SHORT = (FOURS, tf.constant([3, 2, 4]), TWOS)
+test_table_of_own_sizes = table_of(
+    {
+        **{k: (body, (FOURS, tf.constant([3, 4, 3]), TWOS)) for k, body in OWN_SIZES.items()},
+        **{f"{k}, if it fits": (if_it_fits(f), TOO_SHORT) for k, f in OWN_SIZES.items()},
+    },
+    ways=["eager", "unknown n", "around"],
+)  # fmt: skip
+test_items_behind_the_end_of_the_row = errors_of(
+    OWN_SIZES, *TOO_SHORT, match=r"test_tensor_array.py:\d+: an item behind the end of a list is"
+)

@@ -85,4 +85,10 @@ test_errors = errors_of({
     "negative scores": (
         lambda b, s: image.non_max_suppression_with_scores(b, s, 9, soft_nms_sigma=0.5),
         (BOXES, SCORES - 1.0), "must not be negative"),
+    "a threshold above one": (
+        lambda b, s, t: image.non_max_suppression(b, s, 9, t), (BOXES, SCORES, LIMITS * 2.0),
+        r"not in \[0, 1\]"),
+    "a threshold below zero": (
+        lambda b, s, t: image.non_max_suppression_with_scores(b, s, 9, t)[0],
+        (BOXES, SCORES, LIMITS - 0.2), r"not in \[0, 1\]"),
 })  # fmt: skip

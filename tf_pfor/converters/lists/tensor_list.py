@@ -31,6 +31,7 @@ from tf_pfor.converters.lists._list_rows import (
     resized,
     row_items,
     set_rows,
+    within_own,
     without_base,
     without_lengths,
 )
@@ -282,14 +283,15 @@ def gather(call: Call, input_handle: Value, indices: Value, element_shape: Value
     if not indices.is_stacked:
         source = from_zero(call, input_handle)
         shape = shape_input(call, "element_shape", size_of_rows(call, source), known=_element(call))
-        items = call.rebuild(input_handle=source.tensor, element_shape=shape)  # [k, size, ...]
+        at = within_own(call, source, indices)
+        items = call.rebuild(input_handle=source.tensor, indices=at, element_shape=shape)
         return swap(call, pick(call, source, items, axis=1))
     if not input_handle.is_stacked:
         return read_unstacked(call, input_handle, indices, _element(call))
     source = from_zero(call, input_handle)
     shape = shape_input(call, "element_shape", size_of_rows(call, source), known=_element(call))
     whole = dense(call, source, shape)
-    return row_items(call, source, whole, indices.tensor)  # [n, k, ...]
+    return row_items(call, source, whole, within_own(call, source, indices))  # [n, k, ...]
 
 
 # ---------------------------------------------------------------------------

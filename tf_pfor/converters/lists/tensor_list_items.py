@@ -28,6 +28,7 @@ from tf_pfor.converters.lists._list_rows import (
     row_items,
     set_rows,
     set_some,
+    within_own,
 )
 from tf_pfor.converters.lists._lists import list_rule, shape_input, size_of_rows, stack_list
 from tf_pfor.converters.lists._nested_lengths import popped
@@ -51,28 +52,11 @@ def get_item(call: Call, input_handle: Value, index: Value, element_shape: Value
         return _get_per_row(call, input_handle, index)
     source = from_zero(call, input_handle)
     shape = asked_shape(call, source, call.output_shape())
-    filled, at = reachable(call, source, _within_own(call, source, index.tensor))
+    filled, at = reachable(call, source, within_own(call, source, index))
     item = call.rebuild(input_handle=filled.tensor, index=at, element_shape=shape)
     if item.dtype == tf.variant:
         return taken(call, source, item, call.op.outputs[0])
     return read(call, source, pick(call, source, item))  # [n, ...]
-
-
-def _within_own(call: Call, listed: Value, index: tf.Tensor) -> tf.Tensor:
-    """An index that is the same for all rows, after a check that all of their lists reach there.
-
-    A list is as long as the longest row: a row must not read the zeros behind its end.
-    """
-    lengths = known_lengths(listed)
-    if lengths is None or _tf.in_xla_context(call.emit.graph) or call.emit.is_trial:
-        return index
-    own = pick(call, listed, lengths)
-    where = _tf.user_line(call.op) or "line unknown"
-    text = f"{where}: an item behind the end of a list is read in some iterations. Index, lengths:"
-    with call.emit.graph.as_default():
-        check = tf.debugging.Assert(tf.reduce_all(index < own), [text, index, own], 20)
-        with tf.control_dependencies([check]):
-            return tf.identity(index)
 
 
 def _get_per_row(call: Call, source: Value, index: Value) -> Any:
@@ -83,7 +67,7 @@ def _get_per_row(call: Call, source: Value, index: Value) -> Any:
         return read_unstacked(call, source, index, call.output_shape())
     source = from_zero(call, source)
     whole = dense(call, source, _element_of_rows(call, source))  # [T, size, ...]
-    return read(call, source, row_items(call, source, whole, index.tensor))
+    return read(call, source, row_items(call, source, whole, within_own(call, source, index)))
 
 
 def _element_of_rows(call: Call, source: Value) -> tf.Tensor:
@@ -111,9 +95,10 @@ def set_item(call: Call, input_handle: Value, index: Value, item: Value) -> Any:
         made = call.rebuild(input_handle=target.tensor, item=new)
         return StackedList.of(made, rows_of(target))
     target, item = written(call, target, item)
+    place = index.tensor if resizes else within_own(call, target, index)
     if index.is_stacked:
-        return set_rows(call, target, index.tensor, item, resizes=resizes)
-    target, at = reachable(call, target, index.tensor)
+        return set_rows(call, target, place, item, resizes=resizes)
+    target, at = reachable(call, target, place)
     if is_partial(target) or (resizes and known_lengths(target) is not None):
         return set_some(call, target, at, item, resizes=resizes)
     made = call.rebuild(input_handle=target.tensor, index=at, item=call.stacked(item))

@@ -215,7 +215,16 @@ def band_part(call: Call, input: Value, num_lower: Value, num_upper: Value) -> A
         raise CannotVectorize("the band differs between iterations")
     if input.n_leading <= input.rank - 2 and call.uses_packed:
         return all_packed(call.rebuild(input=input.tensor), input.sizes)
-    return from_padded(call.rebuild(input=input.in_rows), input.sizes)
+    rows = input.in_rows
+    for limit, axis in (("num_lower", -2), ("num_upper", -1)):
+        size, known = input.size_at(input.rank + axis), call.maybe_constant(limit)
+        is_open = known is not None and known <= 0
+        if is_open or not isinstance(size, RowSizes) or _tf.in_xla_context(call.emit.graph):
+            continue
+        is_right = tf.cast(call.value(limit).tensor, tf.int32) <= size.tensor
+        text = "the band is wider than the matrix in some iterations. The sizes are"
+        rows = after_check(call, is_right, text, [size.tensor], rows)
+    return from_padded(call.rebuild(input=rows), input.sizes)
 
 
 @ragged_rule("MatrixDiagV3", is_source=True)
