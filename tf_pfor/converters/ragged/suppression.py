@@ -17,6 +17,7 @@ from tf_pfor.converters.ragged._forms import (
     after_check,
     agreed,
     all_packed,
+    of_room,
     with_room,
 )
 from tf_pfor.core.call import Call
@@ -242,6 +243,9 @@ def _overlaps(call: Call, scores: tf.Tensor) -> Overlaps:
     boxes = value.in_rows if isinstance(value, Ragged) else value.tensor
     boxes = tf.stop_gradient(tf.cast(boxes, tf.float32))
     axis = 1 if value.is_stacked else 0
+    room = scores.shape[1]
+    if isinstance(value, Ragged) and None not in (room, boxes.shape[1]):
+        boxes = of_room(boxes, 1, room)  # of rows that have passed the check
     if boxes.shape[axis] is None or boxes.shape[axis] == 0:
         boxes = with_room(boxes, axis, 1)
     if _has_overlaps(call):
