@@ -61,7 +61,8 @@ def test_logits_in_a_branch(mask):
 
     both = lambda row: value_and_gradient(lambda: guarded(row), row[1])
     rows = (tf.constant(mask), LOGITS)
-    check(tf.function(lambda *rows: strict_map(both, rows))(*rows), expected(both, rows))
+    for function in (guarded, both):
+        check(strict_map(function, rows), expected(function, rows))
 
 
 def test_no_rows():
