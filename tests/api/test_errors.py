@@ -4,6 +4,7 @@ import dataclasses
 import os
 import re
 import traceback
+import warnings
 
 import keras
 import numpy as np
@@ -333,6 +334,36 @@ def test_python_under_jit_compile(call):
         tf_pfor.NotVectorizableError, match="it calls Python, and under jit_compile"
     ):
         tf.function(lambda: tf_pfor.vectorized_map(one, X), jit_compile=True)()
+
+
+_TABLE = tf.lookup.StaticHashTable(
+    tf.lookup.KeyValueTensorInitializer(tf.range(5), tf.range(5) * 2), default_value=-1
+)
+_NOT_COMPILED = {
+    "a table": lambda k, on: _TABLE.lookup(k),
+    "a table, one key": lambda k, on: k + _TABLE.lookup(tf.constant(1)),
+    "a table in a branch": lambda k, on: _TABLE.lookup(k) if on else k,
+    "numpy in a branch": lambda k, on: tf.numpy_function(lambda a: a, [k], tf.int32) if on else k,
+    "a range": lambda k, on: tf.reduce_sum(tf.range(0, 4, k)) if on else k,
+    "segments": lambda k, on: tf.reduce_sum(
+        tf.math.segment_sum(tf.range(2), tf.stack([0, k]))
+    ),
+    "segments in a branch": lambda k, on: (
+        tf.reduce_sum(tf.math.segment_sum(tf.range(2), tf.stack([0, k]))) if on else k
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _NOT_COMPILED)
+def test_table_of_ops_that_xla_cannot_compile(name):
+    """One error before anything runs, without a warning of a loop; it has the op and the line."""
+    run = tf_pfor.vmap(_NOT_COMPILED[name], jit_compile=True)
+    match = r"(under jit_compile, (XLA has no kernel|the size)|it calls Python).*test_errors.py:"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(tf_pfor.NotVectorizableError, match=match) as caught:
+            run(tf.constant([1, 2, 3]), tf.constant([True, False, True]))
+    assert str(caught.value).count("under jit_compile, ") <= 1
 
 
 def test_the_traceback_is_short():

@@ -94,6 +94,15 @@ test_errors = errors_of(
     },
     **LOOP["options"],
 )
+_parsed = lambda x: tf.io.parse_tensor(x, tf.float32)
+test_table_of_no_rows = table_of(
+    {"ensured": (BODIES["parsed"][0], TENSORS)}, ways=["no rows", "unknown n, few rows"], **LOOP
+)
+# Nobody knows the shape of a result; a row that stands in for one has no tensor to parse.
+test_errors_of_no_rows = errors_of(
+    {"parsed": (_parsed, TENSORS[:0]), "image": (tf.io.decode_image, PNG[:0])},
+    match="there are no rows.*tf.ensure_shape", warn=False, **LOOP["options"],
+)  # fmt: skip
 
 
 def test_it_is_reported():

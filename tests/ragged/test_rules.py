@@ -347,6 +347,9 @@ PRODUCTS = {
     "by a shared one turned": lambda z: tf.matmul(z, COMPLEX, transpose_b=True),
     "of a batch": lambda z: tf.matmul(z[None], z[None], transpose_b=True)[0],
     "by a vector": lambda z: tf.linalg.matvec(z, z[:, 0], adjoint_a=True),
+    "adjoint": lambda z: tf.linalg.adjoint(z),
+    "adjoint of a square": lambda z: tf.linalg.adjoint(tf.matmul(z, z, transpose_b=True)),
+    "conjugate behind": lambda z: tf.transpose(z[..., None], [0, 2, 1], conjugate=True),
 }
 test_table_of_complex_products = table_of(
     {name: of_complex(product) for name, product in PRODUCTS.items()},

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._devices import why_not_compiled
 from tf_pfor._tf._evaluation import evaluated
 from tf_pfor.core.conversion import Conversion, Inputs
 from tf_pfor.core.emit import Emitter
@@ -190,8 +191,12 @@ class Call:
 
         Returns:
           The output tensor, or a list of them if the op has not exactly one.
+
+        Raises:
+          CannotVectorize: if XLA compiles the result, and cannot compile the op.
         """
         schema = self.schema
+        self._check_compiled()
         self.read.update(schema.attr_types)
         flat: list[tf.Tensor] = []
         protos: dict[str, Any] = {k: v for k, v in self.attrs.items() if k in schema.attr_types}
@@ -215,6 +220,13 @@ class Call:
         _tf.add_functions(self.op.graph, self.emit.graph, protos)
         outputs = self.emit.create(self.op_type, flat, protos, self.op.name).outputs
         return outputs[0] if len(outputs) == 1 else list(outputs)
+
+    def _check_compiled(self) -> None:
+        """Refuses what XLA has no kernel for, unless it may know the result without one."""
+        given = (v if isinstance(v, list) else [v] for v in self.inputs.values())
+        varies = self.schema.is_stateful or any(v.is_stacked for each in given for v in each)
+        if varies and _tf.in_xla_context(self.emit.graph) and (why := why_not_compiled(self.op)):
+            raise CannotVectorize(why)
 
     def stacked(self, value: Value) -> tf.Tensor:
         """``value`` with the loop on axis 0, repeated if it is invariant."""

@@ -18,6 +18,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor._tf._custom_gradients import attached, has_gradient
+from tf_pfor._tf._devices import why_not_compiled
 from tf_pfor._tf._functions import is_of_gradients, never_converted
 from tf_pfor.core.conversion import Conversion, Inputs
 from tf_pfor.core.emit import PLAIN
@@ -124,8 +125,8 @@ def loop_region(
     if any(is_ragged(v) for v in values):
         region, values = ragged_rows.cut(region, values, walker)
     _check_rows(values)
-    no_handles = in_order or _tf.in_xla_context(walker.emit.graph)
-    for tensor in region.outputs if no_handles else ():
+    is_xla = _tf.in_xla_context(walker.emit.graph)
+    for tensor in region.outputs if in_order or is_xla else ():
         if tensor.dtype == tf.variant:
             where = f"{tensor.op.type} ({_tf.user_line(tensor.op) or 'line unknown'})"
             raise CannotVectorize(
@@ -135,6 +136,8 @@ def loop_region(
     stacked = tuple(v.is_stacked for v in values)
     tensors = [v.tensor for v in values]
     if not any(stacked) and not in_order:
+        if is_xla and (problem := next(filter(None, map(why_not_compiled, region.ops)), "")):
+            raise CannotVectorize(problem)
         with walker.emit.as_default():
             made = region.copy(*tensors)
         return [Value.unstacked(t) for t in made]
@@ -174,16 +177,22 @@ def _check_compiled(region: Region, walker: Conversion) -> None:
     """Refuses what XLA would get wrong: Python, and placing what has another size in each row."""
     for op in region.ops if _tf.in_xla_context(walker.emit.graph) else ():
         where = f"{op.type} '{op.name}' ({_tf.user_line(op) or 'line unknown'})"
-        if op.type in _tf.PYTHON_OPS:
-            raise CannotVectorize(f"it calls Python, and under jit_compile XLA cannot: {where}")
-        if op.type in ("MirrorPad", "Pad", "PadV2"):
-            amounts = op.inputs[1]
-            if _tf.static_value(amounts) is None and walker.bounds.constant(amounts) is None:
-                raise CannotVectorize(f"under jit_compile paddings must be known: {where}")
+        if problem := why_not_compiled(op):
+            raise CannotVectorize(problem)
+        sizes = {"Fill": op.inputs[:1], "Range": op.inputs}.get(op.type, ())
+        if not all(_is_known(t, walker) for t in sizes):
+            raise CannotVectorize(f"under jit_compile, the size of {where} must be known")
+        if op.type in ("MirrorPad", "Pad", "PadV2") and not _is_known(op.inputs[1], walker):
+            raise CannotVectorize(f"under jit_compile paddings must be known: {where}")
         if op.type == "XlaDynamicUpdateSlice" and not is_static(dims(op.inputs[1])):
             raise CannotVectorize(
                 f"under jit_compile the gradient of a slice, {where}, needs a slice of one length"
             )
+
+
+def _is_known(tensor: tf.Tensor, walker: Conversion) -> bool:
+    """Whether a tensor of the body has one value, known before running."""
+    return _tf.static_value(tensor) is not None or walker.bounds.constant(tensor) is not None
 
 
 def _check_rows(values: Sequence[Value]) -> None:
@@ -258,6 +267,12 @@ _ASSIGNED = (
 # ---------------------------------------------------------------------------
 # The loop over rows
 # ---------------------------------------------------------------------------
+
+
+_TAKES_NO_EMPTY_TEXT = (
+    *("DecodeAndCropJpeg", "DecodeBmp", "DecodeGif", "DecodeImage", "DecodeJpeg", "DecodePng"),
+    *("DecodeWav", "DecodeWebP", "ParseTensor"),
+)
 
 
 class RowLoop:
@@ -438,6 +453,17 @@ class RowLoop:
         rows = [t for t, s in zip(tensors, self.stacked) if s]
         return tf.shape(rows[0])[0] if rows else self.loop.length_tensor
 
+    def _checks_of_no_rows(self, n: Any) -> list[tf.Operation]:
+        """A check that there are rows, if an op fails for the row that stands in for one."""
+        for op in self.region.ops:
+            if op.type in _TAKES_NO_EMPTY_TEXT:
+                text = (
+                    f"{op.type} ({_tf.user_line(op) or 'line unknown'}): there are no rows, and "
+                    "the shape of its result is not known. Set it by tf.ensure_shape."
+                )
+                return [tf.debugging.Assert(tf.greater(n, 0), [text])]
+        return []
+
     def fill(
         self,
         like: Sequence[Any],
@@ -460,7 +486,8 @@ class RowLoop:
         n = trips = self.n_rows(tensors)
         if not is_known and (not isinstance(n, int) or n == 0):
             # Without rows nobody knows the shape of one: a row of zeros tells.
-            trips = tf.maximum(n, 1)
+            with tf.control_dependencies(self._checks_of_no_rows(n)):
+                trips = tf.maximum(n, 1)
             tensors = [padded(t, n) if s else t for t, s in zip(tensors, self.stacked)]
         arrays = [array_of_rows(t, trips) for t in like]
         # TensorFlow's loops have no kernels that hand quantized numbers on.

@@ -42,7 +42,8 @@ def by_loop(call: Call, reason: str, otherwise: Callable[..., Any] | None = None
     except uneven_regions.Leaves as why:
         raise uneven_regions.Leaves(f"{why}: {reason}") from None
     except CannotVectorize as why:
-        raise rejected(op, walker, f"{reason}; {why}") from None
+        known = reason if str(why) in reason else f"{reason}; {why}"
+        raise rejected(op, walker, known) from None
     expected = row_loop.by_kernel(op, looped, walker.emit.graph)
     walker.recorder.add(op, Outcome.LOOPED, reason, on_purpose=expected)
     return checked(call, None, looped)

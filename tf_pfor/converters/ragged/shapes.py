@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -152,16 +153,17 @@ def without_axes(call: Call, x: Ragged, axes: Sequence[int]) -> Value:
     return _as_padded(x, lambda t: tf.squeeze(t, [a + 1 for a in axes]), sizes)
 
 
-@ragged_rule("Transpose")
+@ragged_rule("ConjugateTranspose Transpose")
 def transpose(call: Call, x: Ragged, perm: Value) -> Any:
     """Packed where the axes that differ stay in front, else padded."""
+    turned = functools.partial(tf.transpose, conjugate=call.op_type == "ConjugateTranspose")
     order = constant_axes(call, "perm", x.rank)
     count = x.n_leading
     if order[:count] == list(range(count)) and call.uses_packed:
         moved = [0, *[a - count + 1 for a in order[count:]]]
-        return Ragged.packed(tf.transpose(x.tensor, moved), x.sizes)
+        return Ragged.packed(turned(x.tensor, moved), x.sizes)
     sizes = [size_when_run(x, a) for a in order]
-    moved = tf.transpose(x.in_rows, [0, *[a + 1 for a in order]])
+    moved = turned(x.in_rows, [0, *[a + 1 for a in order]])
     return from_padded(moved, sizes, is_clean=True)
 
 
