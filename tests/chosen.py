@@ -51,6 +51,8 @@ ALONE = (
     "::test_table_of_loop_variables[compiled values-compiled-total in a loop]",
     "tests/ragged/test_forms.py::test_table_of_finite_rows[around-around-penalty]",
     "tests/ragged/test_forms.py::test_table_of_finite_rows[around-around-xlogy]",
+    "tests/ragged/test_several_axes.py"
+    "::test_table_of_scores[around-function around-masked by infinity]",
 )
 TABLE = "::test_table_of_"
 

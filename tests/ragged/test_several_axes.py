@@ -179,6 +179,10 @@ OF_SCORES = {
     "exp": lambda x: tf.exp(-tf.square(scores(x))) @ x,
     "shifted": lambda x: tf.nn.relu(scores(x) + 0.3) @ x,
     "masked": lambda x: tf.nn.softmax(tf.where(scores(x) > 0, scores(x), -1e9)) @ x,
+    "masked by infinity": lambda x: tf.nn.softmax(
+        tf.where(scores(x) > 0, scores(x) / 2.0, -np.inf)) @ x,
+    "with infinite biases": lambda x: tf.nn.softmax(
+        scores(x) / 2.0 + tf.where(scores(x) > 0, 0.0, -np.inf)) @ x,
     "causal": lambda x: tf.nn.softmax(
         scores(x) - 1e9 * (1 - tf.linalg.band_part(tf.ones_like(scores(x)), -1, 0))) @ x,
     "quotient": lambda x: (scores(x) / (tf.square(scores(x)) + 1.0)) @ x,

@@ -257,7 +257,7 @@ def with_room(tensor: tf.Tensor, axis: int, least: Dim) -> tf.Tensor:
     return made
 
 
-def of_room(x: tf.Tensor, axis: int, room: tf.Tensor) -> tf.Tensor:
+def of_room(x: tf.Tensor, axis: int, room: Dim) -> tf.Tensor:
     """A tensor with exactly the given room along an axis."""
     if isinstance(room, int) and x.shape[axis] == room:
         return x

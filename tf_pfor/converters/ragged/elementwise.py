@@ -92,13 +92,16 @@ def _broadcast(call: Call, inputs: Sequence[Value], **attrs: object) -> Any:
 def _outside(call: Call, inputs: Sequence[Value]) -> tuple[Where, Where]:
     """The operands for which a slope, and a value, are infinite; numbers that scale rows count."""
     facts = facts_of(call.op_type)
+    if call.op_type == "Cast":
+        return facts.slope, AT_LARGE  # numbers that are too large for the new dtype
     by = next((v.constant for v in inputs if v.constant is not None), None)
     if call.op_type not in ("Mul", "RealDiv") or by is None or call.output_dtype().is_integer:
         return facts.slope, facts.value
     if call.op_type == "RealDiv":
         if inputs[1].constant is None or not np.all(by):
             return facts.slope, facts.value
-        by = 1 / by
+        with np.errstate(over="ignore"):
+            by = 1 / by
     if not np.all(np.isfinite(by)):
         return facts.slope, facts.value
     return NOWHERE, AT_INFINITY if np.all(np.abs(by) <= 1) else AT_LARGE
@@ -140,7 +143,13 @@ def _in_padding(
         return expand_to_rank(call, Value.stacked(x), rank)
 
     made = call.rebuild(**dict(zip(call.inputs, map(operand, inputs))), **attrs)
-    return made, (is_calm or not is_any) and value <= AT_INFINITY
+    others = [v for v in inputs if not isinstance(v, Ragged)]
+    are_finite = all(v.constant is not None and _is_finite(v.constant) for v in others)
+    return made, (is_calm or not is_any) and are_finite and value <= AT_INFINITY
+
+
+def _is_finite(number: np.ndarray) -> bool:
+    return number.dtype.kind not in "fcV" or bool(np.all(np.isfinite(number)))
 
 
 def _common_size(values: Sequence[Value], axis: int, rank: int) -> Any:

@@ -244,7 +244,7 @@ def _overlaps(call: Call, scores: tf.Tensor) -> Overlaps:
     boxes = tf.stop_gradient(tf.cast(boxes, tf.float32))
     axis = 1 if value.is_stacked else 0
     room = scores.shape[1]
-    if isinstance(value, Ragged) and None not in (room, boxes.shape[1]):
+    if isinstance(value, Ragged) and room is not None and boxes.shape[1] is not None:
         boxes = of_room(boxes, 1, room)  # of rows that have passed the check
     if boxes.shape[axis] is None or boxes.shape[axis] == 0:
         boxes = with_room(boxes, axis, 1)
