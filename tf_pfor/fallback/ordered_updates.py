@@ -20,7 +20,7 @@ from tf_pfor.core.accesses import ASSIGNMENTS, Accesses, accesses
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.values import Results
-from tf_pfor.fallback import row_loop, uneven_regions
+from tf_pfor.fallback import refusals, uneven_regions
 from tf_pfor.fallback.randomness import moves_once, seeds
 
 
@@ -108,7 +108,7 @@ def check(group: Group, walker: Conversion) -> None:
     """
     writes = _writers(group.ops[0].graph, walker)
     for op in group.ops:
-        refusal = row_loop.why_not_inside(op, op not in writes or walker.settings.may_loop(op.type))
+        refusal = refusals.why_not_inside(op, op not in writes or walker.settings.may_loop(op.type))
         if refusal:
             raise Refused(
                 f"{group.why}; so what reads and writes {_names(group, walker)} must run one row "

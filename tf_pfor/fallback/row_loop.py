@@ -18,7 +18,6 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor._tf._custom_gradients import attached, has_gradient
-from tf_pfor._tf._devices import why_not_compiled
 from tf_pfor._tf._functions import is_of_gradients, never_converted
 from tf_pfor.core.conversion import Conversion, Inputs
 from tf_pfor.core.emit import PLAIN
@@ -28,7 +27,7 @@ from tf_pfor.core.loop import Loop
 from tf_pfor.core.regions import Region, handed_on, key
 from tf_pfor.core.values import Shape, Value, as_tensor_shape, dims, is_static
 from tf_pfor.fallback import ragged_rows
-from tf_pfor.fallback.randomness import check_looped
+from tf_pfor.fallback.refusals import OTHER_HANDLES, check_kernels, check_region
 from tf_pfor.layouts.ragged import differ_in_shape, is_ragged
 from tf_pfor.layouts.row_shapes import (
     array_of_rows,
@@ -37,59 +36,6 @@ from tf_pfor.layouts.row_shapes import (
     padded,
     stacked_rows,
 )
-
-_REFUSED = {
-    name: why
-    for why, names in {
-        "it belongs to a loop or a conditional of TensorFlow 1 (use tf.while_loop and tf.cond "
-        "with control flow version 2)": "ControlTrigger Enter Exit LoopCond Merge NextIteration "
-        "RefEnter RefExit RefMerge RefNextIteration RefSwitch Switch",
-        "it is a gradient that TensorFlow 1 takes when the graph runs (use tf.gradients or a "
-        "tape)": "SymbolicGradient",
-        "it runs on another machine": "RemoteCall Recv Send",
-    }.items()
-    for name in names.split()
-}
-_REFUSED_PARTS = {
-    "Dataset": "datasets cannot be made or read inside a vectorized loop",
-    "Iterator": "an iterator cannot be advanced inside a vectorized loop: read it outside",
-    "Queue": "a queue cannot be used inside a vectorized loop",
-    "Barrier": "a queue cannot be used inside a vectorized loop",
-    "Reader": "a reader cannot be used inside a vectorized loop",
-}
-
-
-OTHER_HANDLES = (
-    "its variable, table or queue differs between iterations: read them all outside, and take the "
-    "row of what was read"
-)
-
-
-def why_not(op: tf.Operation, may_loop: bool) -> str:
-    """Why ``op`` must not run in a sequential loop; "" if it may."""
-    if op.type in _REFUSED:
-        return _REFUSED[op.type]
-    for part, why in _REFUSED_PARTS.items():
-        if part in op.type:
-            return why
-    schema = _tf.schema(op.type)
-    assert schema is not None
-    handles = [t for t in op.outputs if t.dtype == tf.resource]
-    if schema.is_stateful and any(handed_on(t) is None for t in handles):
-        return "it makes a resource, and iterations cannot each have their own"
-    return "" if may_loop else "the fallback loop is off"
-
-
-def why_not_inside(op: tf.Operation, may_loop: bool) -> str:
-    """Why ``op``, or an op in a function of it, must not run in a sequential loop; "" if it may."""
-    graphs = _tf.functions_of(op)
-    if not graphs:
-        return why_not(op, may_loop)
-    if any(handed_on(t) is None for t in op.outputs if t.dtype == tf.resource):
-        return "it hands on a resource"
-    inner = [why_not_inside(o, True) for g in graphs for o in g.get_operations()]
-    found = [why for why in inner if why]
-    return found[0] if found else "" if may_loop else "the fallback loop is off"
 
 
 def loop_op(
@@ -136,8 +82,8 @@ def loop_region(
     stacked = tuple(v.is_stacked for v in values)
     tensors = [v.tensor for v in values]
     if not any(stacked) and not in_order:
-        if is_xla and (problem := next(filter(None, map(why_not_compiled, region.ops)), "")):
-            raise CannotVectorize(problem)
+        if is_xla:
+            check_kernels(region.ops)
         with walker.emit.as_default():
             made = region.copy(*tensors)
         return [Value.unstacked(t) for t in made]
@@ -171,28 +117,6 @@ _OF_PYTHON = (
     "outside of the map. Let Python return rows of one shape (padded), put a tf.custom_gradient "
     "around it, or write the function with TensorFlow's ops."
 )
-
-
-def _check_compiled(region: Region, walker: Conversion) -> None:
-    """Refuses what XLA would get wrong: Python, and placing what has another size in each row."""
-    for op in region.ops if _tf.in_xla_context(walker.emit.graph) else ():
-        where = f"{op.type} '{op.name}' ({_tf.user_line(op) or 'line unknown'})"
-        if problem := why_not_compiled(op):
-            raise CannotVectorize(problem)
-        sizes = {"Fill": op.inputs[:1], "Range": op.inputs}.get(op.type, ())
-        if not all(_is_known(t, walker) for t in sizes):
-            raise CannotVectorize(f"under jit_compile, the size of {where} must be known")
-        if op.type in ("MirrorPad", "Pad", "PadV2") and not _is_known(op.inputs[1], walker):
-            raise CannotVectorize(f"under jit_compile paddings must be known: {where}")
-        if op.type == "XlaDynamicUpdateSlice" and not is_static(dims(op.inputs[1])):
-            raise CannotVectorize(
-                f"under jit_compile the gradient of a slice, {where}, needs a slice of one length"
-            )
-
-
-def _is_known(tensor: tf.Tensor, walker: Conversion) -> bool:
-    """Whether a tensor of the body has one value, known before running."""
-    return _tf.static_value(tensor) is not None or walker.bounds.constant(tensor) is not None
 
 
 def _check_rows(values: Sequence[Value]) -> None:
@@ -286,8 +210,7 @@ class RowLoop:
         *,
         in_order: bool = False,
     ):
-        check_looped(region.ops, walker)
-        _check_compiled(region, walker)
+        check_region(region.ops, walker)
         self.region = region
         self.in_order = in_order
         self.stacked = stacked

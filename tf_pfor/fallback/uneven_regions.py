@@ -26,7 +26,7 @@ from tf_pfor.core.matching import group
 from tf_pfor.core.regions import key
 from tf_pfor.core.registry import REGISTRY
 from tf_pfor.core.values import dims, is_static
-from tf_pfor.fallback import row_loop
+from tf_pfor.fallback import refusals
 from tf_pfor.layouts.ragged import RowShape, RowSize, differ_in_shape, is_ragged
 
 _SHAPES = ("Rank", "Shape", "ShapeN", "Size")
@@ -221,7 +221,7 @@ def _check(
                 "the shape of its result may differ between iterations, and the op that reads it "
                 f"may not loop: {op.type}"
             )
-        refusal = row_loop.why_not_inside(op, True) if has_effects(op) else ""
+        refusal = refusals.why_not_inside(op, True) if has_effects(op) else ""
         if refusal:
             raise CannotVectorize(
                 "the shape of its result may differ between iterations, and what depends on it "

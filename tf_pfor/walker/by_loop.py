@@ -13,7 +13,13 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.regions import Region, handed_on
 from tf_pfor.core.registry import Outcome
 from tf_pfor.core.values import Results, Value, dims
-from tf_pfor.fallback import nested_maps, ordered_updates, row_loop, uneven_regions
+from tf_pfor.fallback import (
+    nested_maps,
+    ordered_updates,
+    refusals,
+    row_loop,
+    uneven_regions,
+)
 from tf_pfor.walker import ragged_ops
 from tf_pfor.walker.checked import checked, rejected, shaped
 from tf_pfor.walker.kept import constant
@@ -29,7 +35,7 @@ def by_loop(call: Call, reason: str, otherwise: Callable[..., Any] | None = None
     if results is not None:
         return results
     nested_maps.check(walker)
-    refusal = row_loop.why_not(op, walker.settings.may_loop(op.type))
+    refusal = refusals.why_not(op, walker.settings.may_loop(op.type))
     if refusal:
         raise rejected(op, walker, f"{reason}; {refusal}")
     try:
@@ -71,7 +77,7 @@ def together(
         source: tf.Tensor | None = handle
         while source is not None and walker.value_of(source) is None:
             source = handed_on(source)
-        assert source is not None, handle  # else ``row_loop.why_not`` has refused its op
+        assert source is not None, handle  # else ``refusals.why_not`` has refused its op
         walker.hold(handle, _known(source, walker))
     by_kernel = row_loop.by_kernel(first, made, emit.graph, region)
     for op in new:

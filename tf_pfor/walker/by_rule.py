@@ -13,7 +13,7 @@ from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.registry import REGISTRY, Outcome, Rule
 from tf_pfor.core.stacked_lists import StackedList
 from tf_pfor.core.values import Results
-from tf_pfor.fallback import nested_maps, row_loop
+from tf_pfor.fallback import nested_maps, refusals
 from tf_pfor.layouts.list_handles import only_passes_lists
 from tf_pfor.layouts.ragged_rules import rule_of
 from tf_pfor.walker.by_loop import by_loop
@@ -42,7 +42,7 @@ def by_rule(call: Call) -> Results:
     if not stacked and not call.schema.is_stateful and not rules:
         return kept(call)
     if matching.handle_differs(op, call.inputs):  # rules and kernels take the first one for all
-        raise rejected(op, call.walker, row_loop.OTHER_HANDLES)
+        raise rejected(op, call.walker, refusals.OTHER_HANDLES)
     reasons: list[str] = []
     otherwise: Callable[..., Any] | None = None
     for rule in rules:
