@@ -108,12 +108,13 @@ def _outside(call: Call, inputs: Sequence[Value]) -> tuple[Where, Where]:
 
 
 def _stay_padded(call: Call, inputs: Sequence[Value], sizes: Sequence[Any]) -> bool:
-    """Whether rows stay padded, since elements of several axes that differ are dear to pack.
+    """Whether rows stay padded, since numbers along several axes that differ are dear to pack.
 
-    So it is for scores of attention, and for pairs: products leave them padded.
+    So it is for scores of attention, which a product leaves padded. Vectors are packed as a whole.
     """
-    several = sum(isinstance(s, RowSizes) for s in sizes) > 1
-    return several and None not in sizes and call.uses_packed and not takes_packed(call, *inputs)
+    several = sum(isinstance(s, RowSizes) for s in sizes) > 1 and None not in sizes
+    are_numbers = len(sizes) == max(v.rank for v in inputs)
+    return several and are_numbers and call.uses_packed and not takes_packed(call, *inputs)
 
 
 def _in_padding(
