@@ -43,7 +43,8 @@ BODIES = {
     for stride in (1, 2, 3)
 }
 # Second gradients of maxima are zeros in a tf.function of one row, without a map: eager calls.
-CLOSE = {"tolerance": (1e-4, 1e-5), "eager": True}
+# Gradients are as large as 14. Processors that sum in another order differ by 5e-6 of that.
+CLOSE = {"tolerance": (1e-4, 1e-5), "slopes": (1e-4, 1e-4), "eager": True}
 OF_SMALL_STRIDES = [name for name in BODIES if not name.endswith("3")]
 test_table_of_ops = table_of(
     BODIES, *ROWS, ways=["eager", "around", "inside", "inside around", "compiled inside"],
