@@ -223,5 +223,6 @@ def test_many_random_bodies(block):
     """600 bodies in all; nearly all of them run."""
     done = [check(seed) for seed in range(1000 + 60 * block, 1060 + 60 * block)]
     counts = {kind: done.count(kind) for kind in ("in order", "refused", "vectorized")}
-    assert counts["vectorized"] >= 5, counts  # most change a variable in several ways: in order
+    # Most change a variable in several ways, or read what they change: in order (decision 0033).
+    assert counts["vectorized"] >= 1, counts
     assert counts["refused"] <= 9, counts
