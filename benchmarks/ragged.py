@@ -131,19 +131,26 @@ def example_1(d: Data) -> dict[str, Run]:
     }
 
 
-def attention(d: Data) -> dict[str, Run]:
-    """softmax(q k^T) v over the row, summed."""
+def attention(d: Data, scale: float = 1.0) -> dict[str, Run]:
+    """softmax(scale q k^T) v over the row, summed."""
 
     def row(r: Any) -> Any:
         scores = tf.matmul(r @ d.w[0], r @ d.w[1], transpose_b=True)
+        scores = scores if scale == 1.0 else scores * scale
         return tf.reduce_sum(tf.nn.softmax(scores) @ (r @ d.w[2]), 0)
 
     def padded() -> Any:
         scores = tf.matmul(d.x @ d.w[0], d.x @ d.w[1], transpose_b=True)
+        scores = scores if scale == 1.0 else scores * scale
         scores += tf.where(tf.transpose(d.mask, [0, 2, 1]), 0.0, -1e9)
         return tf.reduce_sum(tf.where(d.mask, tf.nn.softmax(scores) @ (d.x @ d.w[2]), 0.0), 1)
 
     return {**over_rows(d, row), "padded": padded}
+
+
+def scaled_attention(d: Data) -> dict[str, Run]:
+    """The same with the usual scale of scores, one by the root of the width."""
+    return attention(d, d.w[0].shape[-1] ** -0.5)
 
 
 def normalized(x: Any, gain: Any) -> Any:
@@ -225,6 +232,8 @@ WORK: dict[str, Work] = {
     "dense layers of cut rows": (cut_layers, SIZES, {}),
     "example 1": (example_1, SIZES, {}),
     "attention": (attention, SIZES, {}),
+    "scaled attention": (scaled_attention, (*SIZES, (128, 118, 64)), {}),
+    "scaled attention, one long row": (scaled_attention, ((32, 50, 64),), {"outlier": True}),
     "encoder block": (encoder, SIZES, {}),
     "images": (images, ((4096, 6, 8), (512, 16, 16), (64, 32, 32)), {"axes": 2}),
     "one long row": (dense_layers, ((512, 10, 16), (256, 50, 64)), {"outlier": True}),

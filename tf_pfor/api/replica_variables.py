@@ -12,12 +12,10 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _strategies
-from tf_pfor.core.accesses import Access, Accesses
+from tf_pfor.core.accesses import SUMS, Access, Accesses
 from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.errors import UnsupportedStateError
 from tf_pfor.tracing.trace import Body, changed_variables
-
-_SUMS = ("AssignAddVariableOp", "AssignSubVariableOp")
 
 
 def check_variables(body: Body, *, is_local: bool) -> None:
@@ -56,4 +54,4 @@ def _place(op: tf.Operation) -> str:
 def _is_sum(body: Body, writes: list[Access]) -> bool:
     """Whether a variable is only added to, and nobody reads it: then the order does not matter."""
     mine = Accesses(body.graph).of(writes[0].handle)
-    return all(a.op.type in _SUMS for a in mine)
+    return all(a.op.type in SUMS for a in mine)

@@ -18,7 +18,8 @@ from tf_pfor import _tf
 from tf_pfor.core.errors import Refused
 
 QUERIES = frozenset(["DeviceIndex", "VarIsInitializedOp", "VariableShape"])
-ASSIGNMENTS = frozenset(["AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp"])
+SUMS = frozenset(["AssignAddVariableOp", "AssignSubVariableOp"])
+ASSIGNMENTS = SUMS | {"AssignVariableOp"}
 READS = frozenset(
     [
         "LookupTableExportV2",

@@ -13,13 +13,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.regions import Region, handed_on
 from tf_pfor.core.registry import Outcome
 from tf_pfor.core.values import Results, Value, dims
-from tf_pfor.fallback import (
-    nested_maps,
-    ordered_updates,
-    refusals,
-    row_loop,
-    uneven_regions,
-)
+from tf_pfor.fallback import nested_maps, ordered_updates, refusals, row_loop, uneven_regions
 from tf_pfor.walker import ragged_ops
 from tf_pfor.walker.checked import checked, rejected, shaped
 from tf_pfor.walker.kept import constant

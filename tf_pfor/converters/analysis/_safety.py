@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core import regions
-from tf_pfor.core.accesses import QUERIES, READS
+from tf_pfor.core.accesses import QUERIES, READS, SUMS
 from tf_pfor.core.facts import (
     AT_INFINITY,
     AT_LARGE,
@@ -106,13 +106,13 @@ def is_smooth(graph: tf.Graph) -> bool:
             return False
         if _has_slope(op) and facts.slope > (AT_LARGE if is_finite else AT_NAN):
             return False
-        stays_finite = is_finite and facts.value <= AT_INFINITY and not _makes_infinite(op)
+        stays_finite = is_finite and facts.value <= AT_INFINITY and not makes_infinite(op)
         if stays_finite or facts.value <= AT_NAN or not _has_slope(op):
             finite.update(regions.key(t) for t in op.outputs)
     return True
 
 
-def _makes_infinite(op: tf.Operation) -> bool:
+def makes_infinite(op: tf.Operation) -> bool:
     """Whether a constant is infinite, or a finite operand may be in the dtype of a result."""
     if op.type == "Const":
         known = _tf.static_value(op.outputs[0]) if _has_slope(op) else 0
@@ -161,7 +161,7 @@ def writes_op(op: tf.Operation) -> bool:
 def only_adds(graph: tf.Graph) -> bool:
     """Whether all that the function changes are sums of variables, of which it reads none."""
     changes = [op for op in graph.get_operations() if writes_op(op)]
-    adds = [op for op in changes if op.type in ("AssignAddVariableOp", "AssignSubVariableOp")]
+    adds = [op for op in changes if op.type in SUMS]
     sums = {op.inputs[0].ref() for op in adds}
     others = [op for op in changes if op not in adds]
     if not all(op.type in (*_tf.CALLS, "Case", "If") for op in others):

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import (
     after_check,
     from_padded,
@@ -274,7 +273,7 @@ class _Windows:
         """Rows of a forward op that may be so short that its kernel refuses them."""
         least = self._reach[axis] - 2 * self._strides[axis] + 1  # one less makes -1 windows
         is_checked = not self.may_be_cut and least > 0 and self._call.op_type in _FORWARD
-        if not is_checked or _tf.in_xla_context(self._call.emit.graph):
+        if not is_checked:
             return x
         text = f"a row has not the {least} elements that windows need along axis {axis + 1}, but"
         return after_check(self._call, size.tensor >= least, text, [size.tensor], x)

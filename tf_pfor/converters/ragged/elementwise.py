@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.converters.analysis._safety import makes_infinite
 from tf_pfor.converters.math._broadcast import absorbed, regroup
 from tf_pfor.converters.ragged._forms import (
     after_check,
@@ -92,8 +93,6 @@ def _broadcast(call: Call, inputs: Sequence[Value], **attrs: object) -> Any:
 def _outside(call: Call, inputs: Sequence[Value]) -> tuple[Where, Where]:
     """The operands for which a slope, and a value, are infinite; numbers that scale rows count."""
     facts = facts_of(call.op_type)
-    if call.op_type == "Cast":
-        return facts.slope, AT_LARGE  # numbers that are too large for the new dtype
     by = next((v.constant for v in inputs if v.constant is not None), None)
     if call.op_type not in ("Mul", "RealDiv") or by is None or call.output_dtype().is_integer:
         return facts.slope, facts.value
@@ -146,11 +145,12 @@ def _in_padding(
     made = call.rebuild(**dict(zip(call.inputs, map(operand, inputs))), **attrs)
     others = [v for v in inputs if not isinstance(v, Ragged)]
     are_finite = all(v.constant is not None and _is_finite(v.constant) for v in others)
-    return made, (is_calm or not is_any) and are_finite and value <= AT_INFINITY
+    stays_finite = value <= AT_INFINITY and not makes_infinite(call.op)
+    return made, (is_calm or not is_any) and are_finite and stays_finite
 
 
 def _is_finite(number: np.ndarray) -> bool:
-    return number.dtype.kind not in "fcV" or bool(np.all(np.isfinite(number)))
+    return number.dtype == object or bool(np.all(np.isfinite(number)))
 
 
 def _common_size(values: Sequence[Value], axis: int, rank: int) -> Any:

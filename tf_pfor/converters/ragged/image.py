@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import (
     after_check,
     agreed,
@@ -82,7 +81,7 @@ def _after_check(call: Call, x: tf.Tensor, sizes: Sequence[Any]) -> tf.Tensor:
     """Images after a check that each row has pixels, and is to have some; none for a gradient."""
     own = dict.fromkeys(s for s in sizes if isinstance(s, RowSizes))
     is_gradient = call.op_type not in _RESIZES.split()
-    if not own or is_gradient or _tf.in_xla_context(call.emit.graph):
+    if not own or is_gradient:
         return x
     each = tf.stack([s.tensor for s in own])
     text = "an image has no pixels, or is resized to none, in some iterations. The sizes are"

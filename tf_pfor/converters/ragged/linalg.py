@@ -219,7 +219,7 @@ def band_part(call: Call, input: Value, num_lower: Value, num_upper: Value) -> A
     for limit, axis in (("num_lower", -2), ("num_upper", -1)):
         size, known = input.size_at(input.rank + axis), call.maybe_constant(limit)
         is_open = known is not None and known <= 0
-        if is_open or not isinstance(size, RowSizes) or _tf.in_xla_context(call.emit.graph):
+        if is_open or not isinstance(size, RowSizes):
             continue
         is_right = tf.cast(call.value(limit).tensor, tf.int32) <= size.tensor
         text = "the band is wider than the matrix in some iterations. The sizes are"

@@ -222,7 +222,7 @@ def _bound(call: Call, name: str, dtype: tf.DType) -> Any:
         return tf.constant(call.attr(name) if name == "iou_threshold" else dtype.min, dtype)
     value = call.value(name)
     bound = tf.cast(value.tensor, dtype)
-    if value.is_stacked and name == "iou_threshold" and not _tf.in_xla_context(call.emit.graph):
+    if value.is_stacked and name == "iou_threshold":
         text = "a threshold of overlaps is not in [0, 1] in some iterations. They are"
         bound = after_check(call, (bound >= 0) & (bound <= 1), text, [bound], bound)
     return bound[:, None] if value.is_stacked else bound

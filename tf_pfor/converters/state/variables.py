@@ -80,7 +80,10 @@ def add_all(call: Call, resource: Value, value: Value) -> Any:
         call.rebuild(value=total(call, _as_large(call, value)))
         return None
     if call.loop.real is not None:
-        raise Refused(f"{variable_name(call)} is updated in order in a branch, under jit_compile")
+        raise Refused(
+            f"a branch reads {variable_name(call)} and adds to it, under jit_compile: move the "
+            "read out of the branch"
+        )
     position = [u.assign for u in found.updates].index(call.op)
     handle = resource.tensor
     call.emit("AssignVariableOp", handle, found.final[position])
