@@ -262,5 +262,7 @@ test_table_of_own_sizes = table_of(
     ways=["eager", "unknown n", "around"],
 )  # fmt: skip
 test_items_behind_the_end_of_the_row = errors_of(
-    OWN_SIZES, *TOO_SHORT, match=r"test_tensor_array.py:\d+: an item behind the end of a list is"
+    OWN_SIZES,
+    *TOO_SHORT,
+    match=r"TensorArray .*test_tensor_array.py:\d+\): an item behind the end of a list is",
 )

@@ -133,6 +133,12 @@ BODIES = {
         lambda x, k: tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(T)[:k] % D, x[:k]),
     "soft cross entropy":
         lambda x, k: tf.nn.softmax_cross_entropy_with_logits(tf.nn.softmax(x[:k]), x[:k] * 2.0),
+    "cross entropy of its classes":
+        lambda x, k: tf.nn.sparse_softmax_cross_entropy_with_logits(k // 2, 3.0 * x[:k, 0]),
+    "soft cross entropy of its classes":
+        lambda x, k: tf.nn.softmax_cross_entropy_with_logits(tf.one_hot(k // 2, k), x[:k, 0]),
+    "pointers": lambda x, k: tf.nn.sparse_softmax_cross_entropy_with_logits(
+        tf.range(T)[:k] // 2, tf.matmul(x[:k], x[:k], transpose_b=True)),
     "split": lambda x, k: tf.split(x[:k], [1, 2], -1)[1] * 2.0,
     "unstacked": lambda x, k: tf.unstack(x[:k], axis=1)[1] * 2.0,
     "stacked": lambda x, k: tf.stack([x[:k], tf.sin(x[:k])], 1),
@@ -220,7 +226,8 @@ BODIES = {
 NOT_OF_EMPTY_ROWS = {
     "one or more", "mean", "argmax", "convolved", "convolved, valid", "gathered", "first", "last",
     "sorted", "sorted down", "median", "largest two", "standard deviation", "logsumexp", "segments",
-    "distinct", "mapped items", "scanned items", "folded items",
+    "distinct", "mapped items", "scanned items", "folded items", "cross entropy of its classes",
+    "pointers",
 }  # fmt: skip
 OF_EMPTY_ROWS = {k: body for k, body in BODIES.items() if k not in NOT_OF_EMPTY_ROWS}
 LOOPED = ("jacobian", "soft cross entropy")  # what is made of shapes that differ
@@ -228,7 +235,7 @@ LOOPED = ("jacobian", "soft cross entropy")  # what is made of shapes that diffe
 UNDER_XLA = [
     "sum", "sum of axis 0", "kept", "mean", "max", "min", "all", "product", "gram",
     "einsum over rows", "argmax", "number", "summed by segments", "largest by segments",
-    "scattered", "into a tensor",
+    "scattered", "into a tensor", "cross entropy of its classes",
 ]  # fmt: skip
 LOOPING = ["unknown n", "one row", "no rows", "around", "inside"]
 TOLERANCES = {"tolerance": (1e-4, 1e-5), "slopes": (1e-3, 1e-4), "eager": True, "by": (W, V)}
@@ -287,6 +294,8 @@ test_errors = errors_of(
         "reshaped to its own": lambda i: tf.reshape(tf.range(i), [i // 2, 2]),
         "reshaped with a rest": lambda i: tf.reshape(tf.range(i + 1), [-1, 2]),
         "multiples": lambda i: tf.tile(tf.ones([2]), [i - 1]),
+        "label that is no class": lambda i: tf.nn.sparse_softmax_cross_entropy_with_logits(
+            2, tf.ones([4])[: i + 1]),
     },
     tf.range(4), match=r"test_rules.py:\d+",
 )  # fmt: skip

@@ -232,6 +232,41 @@ class Call:
         """``value`` with the loop on axis 0, repeated if it is invariant."""
         return self._walker.tile(value).tensor
 
+    def check(self, is_right: tf.Tensor, text: str, shown: Sequence[Any]) -> tf.Operation:
+        """The op of a check in all iterations, whose error names the op and the line."""
+        what = "TensorArray" if self.op_type.startswith("TensorList") else self.op_type
+        text = f"{what} ({_tf.user_line(self.op) or 'line unknown'}): {text}, for each iteration:"
+        return self.emit.check(is_right, text, shown)
+
+    def after_check(
+        self,
+        is_right: tf.Tensor,
+        text: str,
+        shown: Sequence[Any],
+        tensor: Any,
+        *,
+        by_row: bool = False,
+    ) -> Any:
+        """``tensor`` after a ``check``. XLA drops checks, so it gets none.
+
+        Args:
+          is_right: bool of any shape.
+          text: the fault.
+          shown: the numbers that the error shows.
+          tensor: the tensor that must not be read if the check fails.
+          by_row: whether ``is_right`` is [n, ...]. Iterations that stand in for others do not
+            count then.
+        """
+        emit, real = self.emit, self.loop.real
+        if _tf.in_xla_context(emit.graph):
+            return tensor
+        if by_row and real is not None:
+            axes = [1] * ((is_right.shape.rank or 1) - 1)
+            real = emit.reshape(real, [self.loop.length, *axes]) if axes else real
+            is_right = emit("LogicalOr", is_right, emit("LogicalNot", real))
+        with emit.graph.as_default(), tf.control_dependencies([self.check(is_right, text, shown)]):
+            return tf.identity(tensor)
+
     def again(self, op: tf.Operation, inputs: Inputs) -> Call:
         """A call of another op of the body, or of one emitted before, in the same walker."""
         call = Call(op, inputs, self._walker)

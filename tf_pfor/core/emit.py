@@ -296,6 +296,20 @@ class Emitter:
             made.set_shape((length if isinstance(length, int) else None, *shape))
         return made
 
+    def check(self, is_right: tf.Tensor, text: str, shown: Sequence[Any]) -> tf.Operation:
+        """An op that fails unless all of ``is_right`` hold; its error has the text and numbers."""
+        rank, given = is_right.shape.rank, [x for x in shown if isinstance(x, tf.Tensor)]
+        if rank is None or len(given) < len(shown) or any(x.dtype != tf.int32 for x in given):
+            with self.graph.as_default():  # a conditional leaves other numbers on their device
+                return tf.debugging.Assert(tf.reduce_all(is_right), [text, *shown], 20)
+        holds = self("All", is_right, [*range(rank)]) if rank else is_right
+        data = [self.constant(np.asarray(text, object)), *given]
+        protos = {
+            "T": _tf.attr_value("list(type)", [t.dtype for t in data]),
+            "summarize": _tf.attr_value("int", 20),
+        }
+        return self.create("Assert", [holds, *data], protos)
+
     def reshape(self, tensor: tf.Tensor, parts: Sequence[Dim]) -> tf.Tensor:
         """Reshapes to dimensions of which some may be tensors; nothing when they are equal."""
         unknown = [i for i, p in enumerate(parts) if isinstance(p, tf.Tensor)]

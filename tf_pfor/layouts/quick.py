@@ -110,19 +110,3 @@ def part(x: tf.Tensor, first: int, end: int | None) -> tf.Tensor:
 def largest(x: tf.Tensor) -> tf.Tensor:
     """The largest of some non-negative numbers, 0 of none."""
     return op("Max", concat([x, [0]]), 0)
-
-
-def check(is_right: tf.Tensor, text: str, shown: Sequence[Any]) -> Any:
-    """An op that fails unless all of ``is_right`` hold; its error has the text and some numbers."""
-    rank, given = is_right.shape.rank, [x for x in shown if isinstance(x, tf.Tensor)]
-    is_plain = len(given) == len(shown) and all(x.dtype == tf.int32 for x in given)
-    if tf.executing_eagerly() or rank is None or not is_plain:
-        return tf.debugging.Assert(tf.reduce_all(is_right), [text, *shown], 20)
-    emit = emitter()
-    holds = emit("All", is_right, [*range(rank)]) if rank else is_right
-    data = [emit.constant(np.asarray(text, object)), *given]
-    protos = {
-        "T": _tf.attr_value("list(type)", [t.dtype for t in data]),
-        "summarize": _tf.attr_value("int", 20),
-    }
-    return emit.create("Assert", [holds, *data], protos)

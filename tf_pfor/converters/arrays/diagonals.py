@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
 from tf_pfor.converters.arrays._indexing import as_dtype, column
-from tf_pfor.converters.math._axis_by_row import checked
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
@@ -101,10 +99,10 @@ def band_part_by_row(call: Call, input: Value, num_lower: Value, num_upper: Valu
     sides = (num_lower, below), (num_upper, emit("Neg", below))
     for (limit, distance), size in zip(sides, sizes):
         bound = column(call, limit, rank)  # [n, 1, ..., 1], or a scalar
-        if limit.is_stacked and not _tf.in_xla_context(emit.graph):
+        if limit.is_stacked:
             is_right = emit("LessEqual", bound, as_dtype(call, size, dtype))
-            text = "the band is wider than the matrix in some iterations. It is:"
-            bound = checked(call, is_right, text, limit.tensor, bound)
+            text = "the band is wider than the matrix in some iterations. It is"
+            bound = call.after_check(is_right, text, [limit.tensor], bound, by_row=True)
         is_open = emit("Less", bound, emit.constant(0, dtype))
         keep.append(emit("LogicalOr", is_open, emit("LessEqual", distance, bound)))
     zero = emit.constant(np.zeros([], input.dtype.as_numpy_dtype), input.dtype)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
 from tf_pfor.converters.arrays._indexing import (
     as_dtype,
     column,
@@ -17,7 +16,7 @@ from tf_pfor.converters.arrays._indexing import (
     with_row,
 )
 from tf_pfor.converters.arrays._updates import updated
-from tf_pfor.converters.math._axis_by_row import checked, cube_rank, own_axis, to_front, to_place
+from tf_pfor.converters.math._axis_by_row import cube_rank, own_axis, to_front, to_place
 from tf_pfor.converters.math._families import with_n
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -309,10 +308,9 @@ def unravel_by_row(call: Call, indices: Value, dims: Value) -> Any:
     is_in = emit(
         "LogicalAnd", emit("GreaterEqual", at, emit.constant(0, dtype)), emit("Less", at, total)
     )
-    if not _tf.in_xla_context(emit.graph):
-        inside = emit("All", is_in, np.arange(1, len(parts) + 1, dtype=np.int32))
-        text = "an index is out of bounds of the sizes in some iterations. They are:"
-        sizes = checked(call, inside, text, sizes)
+    inside = emit("All", is_in, np.arange(1, len(parts) + 1, dtype=np.int32))
+    text = "an index is out of bounds of the sizes in some iterations. They are"
+    sizes = call.after_check(inside, text, [sizes], sizes, by_row=True)
     wide = emit("ExpandDims", at, np.int32(1))  # [n, 1, k]
     shape = [call.loop.length, rank, *[1] * len(parts)]
     steps, sizes = emit.reshape(strides, shape), emit.reshape(sizes, shape)

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
 from tf_pfor.converters.arrays import _row_windows
 from tf_pfor.converters.arrays._indexing import as_dtype, gather_rows
-from tf_pfor.converters.math._axis_by_row import checked, own_axis
+from tf_pfor.converters.math._axis_by_row import own_axis
 from tf_pfor.converters.math._families import along, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -131,12 +130,12 @@ def _not_negative(call: Call, paddings: Value) -> tf.Tensor:
     bounds = call.walker.bounds.of(tensor)
     if bounds is not None and (bounds.low >= 0).all():
         return paddings.tensor
-    if _is_of_slice(tensor) or _tf.in_xla_context(call.emit.graph):
+    if _is_of_slice(tensor):
         return paddings.tensor
-    text = "paddings must not be negative; they are, for each iteration:"
+    text = "paddings must not be negative. They are"
     zero = call.emit.constant(0, paddings.dtype)
     is_right = call.emit("GreaterEqual", paddings.tensor, zero)
-    return checked(call, is_right, text, paddings.tensor)
+    return call.after_check(is_right, text, [paddings.tensor], paddings.tensor, by_row=True)
 
 
 def _is_of_slice(paddings: tf.Tensor) -> bool:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.arrays._indexing import column
-from tf_pfor.converters.math._axis_by_row import checked, cube_rank
+from tf_pfor.converters.math._axis_by_row import cube_rank
 from tf_pfor.converters.math._families import behind_n, prepend_shape, shape_query, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
@@ -77,8 +77,8 @@ def _asked_for(call: Call, target: Shape, value: Value) -> Value:
         if sum(k is None or k < 0 for k in known) > 1:
             count = emit("Sum", emit("Cast", is_left, DstT=tf.int32), [1], keep_dims=True)
             is_right = emit("LogicalAnd", is_right, emit("Less", count, emit.constant(2, tf.int32)))
-    text = f"the shape is not {[*target]} in some iterations. It is:"
-    made = checked(call, is_right, text, shape.tensor, value.tensor)
+    text = f"the shape is not {[*target]} in some iterations. It is"
+    made = call.after_check(is_right, text, [shape.tensor], value.tensor, by_row=True)
     if not value.is_stacked:
         return Value.unstacked(made)
     return Value.stacked(made).with_inner_shape(value.inner_shape)
@@ -165,7 +165,8 @@ def transpose_by_row(call: Call, x: Value, perm: Value) -> Any:
     order = emit("SelectV2", negative, emit("AddV2", order, emit.constant(rank, tf.int32)), order)
     used = emit("OneHot", order, np.int32(rank), emit.constant(1), emit.constant(0), axis=-1)
     is_good = emit("All", emit("Equal", emit("Sum", used, np.int32(1)), emit.constant(1)), [1])
-    order = checked(call, is_good, "no permutation of the axes in some iterations:", order)
+    text = "some iterations have no permutation of the axes. They have"
+    order = call.after_check(is_good, text, [order], order, by_row=True)
     strides = emit.constant(np.asarray([size ** (rank - 1 - a) for a in range(rank)], np.int32))
     own = emit("GatherV2", strides, order, np.int32(0))  # [n, rank]
     grid = np.indices([size] * rank).reshape([rank, -1]).astype(np.int32)
@@ -410,6 +411,7 @@ def broadcast_gradient_args_of_rows(call: Call, s0: Value, s1: Value) -> Any:
             text = "an operand was broadcast in some iterations only"
             is_right = tf.reduce_all(is_one | ~grew, 1)
             found = tf.where(grew, tf.ones([], own.dtype), tf.constant(2, own.dtype))
-            shapes.append(checked(call, is_right, text, found)[rank - count :])
+            found = call.after_check(is_right, text, [own], found, by_row=True)
+            shapes.append(found[rank - count :])
         made = call.rebuild(s0=shapes[0], s1=shapes[1])
     return [Value.unstacked(t) for t in made]

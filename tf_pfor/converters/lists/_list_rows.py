@@ -197,22 +197,17 @@ def within_own(call: Call, listed: Value, index: Value) -> tf.Tensor:
     A list is as long as the longest row: nothing is behind the end of another row.
     """
     lengths, at = known_lengths(listed), index.tensor
-    if lengths is None or _tf.in_xla_context(call.emit.graph) or call.emit.is_trial:
+    if lengths is None or call.emit.is_trial:
         return at
     own, mask = pick(call, listed, lengths), known_rows(listed).mask
-    where = _tf.user_line(call.op) or "line unknown"
     what = "written" if call.op_type == "TensorListSetItem" else "read"
-    text = (
-        f"{where}: an item behind the end of a list is {what} in some iterations. Index, lengths:"
-    )
+    text = f"an item behind the end of a list is {what} in some iterations. Index, lengths"
     with call.emit.graph.as_default():
         last = tf.reduce_max(at, -1) if index.rank == 1 else at
         is_right = last < own
         if mask is not None:  # a row that writes nothing may say any place
             is_right |= tf.logical_not(pick(call, listed, mask))
-        check = tf.debugging.Assert(tf.reduce_all(is_right), [text, at, own], 20)
-        with tf.control_dependencies([check]):
-            return tf.identity(at)
+    return call.after_check(is_right, text, [at, own], at)
 
 
 def set_some(call: Call, target: Value, index: tf.Tensor, item: Value, *, resizes: bool) -> Value:

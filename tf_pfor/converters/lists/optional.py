@@ -130,7 +130,7 @@ def _chosen(call: Call, source: Value) -> tuple[tf.Tensor, tf.Tensor | None]:
             each = quick.gather(rows.lengths, ids)
             number = _number(call, source.tensor, each)
             is_same = quick.both("Equal", each, number)
-            same = quick.check(is_same, "Rows read optionals of two branches.", [each])
+            same = call.check(is_same, "rows read optionals of two branches", [each])
             with tf.control_dependencies([same]):
                 is_before = quick.op("Less", rows.lengths, number)
                 before = quick.op("Sum", quick.op("Cast", is_before, DstT=tf.int32), 0)

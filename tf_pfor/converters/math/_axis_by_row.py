@@ -34,38 +34,11 @@ def own_axis(call: Call, axis: Value, rank: int) -> tf.Tensor:
     flat = emit.reshape(axis.tensor, [call.loop.length])
     low, high = emit.constant(-rank, flat.dtype), emit.constant(rank, flat.dtype)
     is_one = emit("LogicalAnd", emit("GreaterEqual", flat, low), emit("Less", flat, high))
-    flat = checked(call, is_one, f"the axis is not one of {rank} in some iterations. It is:", flat)
+    text = f"the axis is not one of {rank} in some iterations. It is"
+    flat = call.after_check(is_one, text, [flat], flat, by_row=True)
     flat = emit("Cast", flat, DstT=tf.int32) if flat.dtype != tf.int32 else flat
     from_front = emit("AddV2", flat, emit.constant(rank, tf.int32))
     return emit("SelectV2", emit("Less", flat, emit.constant(0, tf.int32)), from_front, flat)
-
-
-def checked(
-    call: Call,
-    is_right: tf.Tensor,
-    text: str,
-    tensor: tf.Tensor,
-    passed: tf.Tensor | None = None,
-) -> tf.Tensor:
-    """A tensor after a check in all rows that count, whose error names the op and the line.
-
-    Args:
-      call: the call.
-      is_right: bool [n, ...].
-      text: the fault.
-      tensor: the numbers that the error shows.
-      passed: the tensor that must not be read if the check fails; None for the same.
-    """
-    if (real := call.loop.real) is not None:
-        axes = [1] * ((is_right.shape.rank or 1) - 1)
-        real = call.emit.reshape(real, [call.loop.length, *axes]) if axes else real
-        is_right = call.emit("LogicalOr", is_right, call.emit("LogicalNot", real))
-    where = _tf.user_line(call.op) or "line unknown"
-    with call.emit.graph.as_default():
-        message = f"{call.op_type} ({where}): {text}"
-        check = tf.debugging.Assert(tf.reduce_all(is_right), [message, tensor])
-        with tf.control_dependencies([check]):
-            return tf.identity(tensor if passed is None else passed)
 
 
 def to_front(call: Call, tensor: tf.Tensor, axis: tf.Tensor, rank: int) -> tf.Tensor:

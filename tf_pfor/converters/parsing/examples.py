@@ -26,7 +26,7 @@ from tf_pfor.converters.parsing._batches import (
 )
 from tf_pfor.converters.parsing._features import ragged_vector, sparse_vector
 from tf_pfor.converters.ragged._entries import longest, own_splits
-from tf_pfor.converters.ragged._forms import after_check, from_padded, row_sizes
+from tf_pfor.converters.ragged._forms import from_padded, row_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
@@ -376,5 +376,5 @@ def _blocks(
     each = int(np.prod(rest))
     text = f"the number of values of feature {feature.key!r} is no multiple of {each}. They are"
     is_right = tf.equal(counts % each, 0)
-    counts = after_check(call, is_right, text, [counts], counts)
+    counts = call.after_check(is_right, text, [counts], counts)
     return tf.reshape(values, [-1, *rest]), counts // each

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._forms import after_check, row_sizes
+from tf_pfor.converters.ragged._forms import row_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.registry import RegisterPFor
@@ -41,7 +41,7 @@ def decode_raw(call: Call, bytes: Value) -> Any:
         lengths = tf.strings.length(flat)
         text = f"the length of a string is no multiple of {width}, the size of a number. They are"
         is_right = tf.equal(lengths % width, 0)
-        checked = after_check(call, is_right, text, [lengths], lengths)
+        checked = call.after_check(is_right, text, [lengths], lengths)
         own = checked // width
         if rank:
             own = _equal_in_rows(call, own, lead)
@@ -56,7 +56,7 @@ def _equal_in_rows(call: Call, counts: tf.Tensor, lead: list[Dim]) -> tf.Tensor:
     each = tf.reshape(counts, grid)
     largest = tf.reduce_max(tf.pad(each, [[0, 0], [0, 1]]), 1)
     text = "the strings of an iteration differ in length. The numbers of values are"
-    return after_check(call, tf.equal(each, largest[:, None]), text, [each], largest)
+    return call.after_check(tf.equal(each, largest[:, None]), text, [each], largest)
 
 
 def _of_one_length(call: Call, bytes: Value, shape: Any) -> Any:
@@ -70,6 +70,6 @@ def _of_one_length(call: Call, bytes: Value, shape: Any) -> Any:
         size = shape[-1] * call.output_dtype().size
         text = f"the body says that a string has {size} bytes. The lengths are"
         right = tf.equal(lengths, size)
-        made = call.rebuild(bytes=after_check(call, right, text, [lengths], bytes.tensor))
+        made = call.rebuild(bytes=call.after_check(right, text, [lengths], bytes.tensor))
         lead = tf.shape(bytes.tensor)[:1]
         return tf.reshape(made, tf.concat([lead, np.asarray(shape, np.int32)], 0))

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tf_pfor.converters.arrays._indexing import row_numbers, with_row
 from tf_pfor.converters.math import _families
-from tf_pfor.converters.ragged._forms import after_check, all_packed, row_ids, row_sizes
+from tf_pfor.converters.ragged._forms import all_packed, row_ids, row_sizes
 from tf_pfor.converters.ragged._windows import size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -122,7 +122,7 @@ class Entries:
             raise CannotVectorize("indices and values are not known to have as many entries")
         text, sizes = "indices and values differ in number. They are", [a.tensor, b.tensor]
         is_right = tf.equal(a.tensor, b.tensor)
-        self.flat[0] = after_check(self.call, is_right, text, sizes, self.flat[0])
+        self.flat[0] = self.call.after_check(is_right, text, sizes, self.flat[0])
 
     @property
     def places(self) -> tf.Tensor:
@@ -200,7 +200,7 @@ def room_for_all(call: Call, shape: Value, entries: Entries) -> tf.Tensor:
         own, at = shape.tensor, entries.flat[0]
         inside = (at >= 0) & (at < tf.cast(tf.gather(own, entries.rows), at.dtype))
         text = "an index of a sparse tensor is out of bounds in some iterations. The shapes are"
-        entries.flat[0] = after_check(call, inside, text, [own], at)
+        entries.flat[0] = call.after_check(inside, text, [own], at)
     return room
 
 

@@ -189,40 +189,13 @@ def _check_of_sizes(
     if "incompatible_shape_error" in call.attrs and not call.attr("incompatible_shape_error"):
         text += _OF_ROWS_THAT_DO_NOT_FIT
     text += ". They are"
-    return _check(call, fits, text, [each])
+    return call.check(fits, text, [each])
 
 
 _OF_ROWS_THAT_DO_NOT_FIT = (
     ", where == of one example is one False, and != one True. Reduce it by tf.reduce_all(x == y) "
     "at once, pad or cut both to one shape, or compare in tf.cond(tf.size(x) == tf.size(y), ...)"
 )
-
-
-def after_check(
-    call: Call, is_right: tf.Tensor, text: str, shown: Sequence[Any], tensor: Size
-) -> Any:
-    """``tensor``, after a check in all iterations, whose error names the op and the line.
-
-    XLA drops checks, so it gets none.
-
-    Args:
-      call: the call.
-      is_right: bool, of any shape.
-      text: the fault.
-      shown: numbers that the error shows, for each iteration.
-      tensor: the tensor that must not be read if the check fails.
-    """
-    if _tf.in_xla_context(call.emit.graph):
-        return tensor
-    with tf.control_dependencies([_check(call, is_right, text, shown)]):
-        return tf.identity(tensor)
-
-
-def _check(call: Call, is_right: tf.Tensor, text: str, shown: Sequence[Any]) -> tf.Operation:
-    """The op of such a check."""
-    where = _tf.user_line(call.op) or "line unknown"
-    message = f"{call.op_type} ({where}): {text}, for each iteration:"
-    return quick.check(is_right, message, shown)
 
 
 def sizes_from(call: Call, shape: RowShape) -> list[Any]:
@@ -233,7 +206,7 @@ def sizes_from(call: Call, shape: RowShape) -> list[Any]:
             if _tf.in_xla_context(call.emit.graph):
                 raise CannotVectorize("a size of the row, which cannot be checked")
             text = f"size {i} of the shape is negative in some iterations. They are"
-            own = after_check(call, size.tensor >= 0, text, [size.tensor], size.tensor)
+            own = call.after_check(size.tensor >= 0, text, [size.tensor], size.tensor)
             own.set_shape(size.tensor.shape)
             size = RowSizes.of(own, size.most)
         found.append(size)

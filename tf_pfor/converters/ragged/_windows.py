@@ -10,7 +10,6 @@ import tensorflow as tf
 from tf_pfor._tf._strided_slices import Item
 from tf_pfor.converters.arrays._indexing import Index, form_of
 from tf_pfor.converters.ragged._forms import (
-    after_check,
     coordinates,
     of_elements,
     row_ids,
@@ -128,7 +127,7 @@ def place_of(call: Call, item: Item, size: Size) -> tf.Tensor:
     if not call.uses_packed:
         return tf.clip_by_value(at, 0, tf.maximum(own - 1, 0))
     text = "an index is out of bounds in some iterations. The sizes are"
-    return after_check(call, (at >= 0) & (at < own), text, [own], at)
+    return call.after_check((at >= 0) & (at < own), text, [own], at)
 
 
 def packed_range(

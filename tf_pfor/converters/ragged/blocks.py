@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._forms import (
-    after_check,
     agreed,
     all_packed,
     behind,
@@ -67,42 +66,8 @@ def _own_depth(call: Call, indices: Value, depth: Value) -> RowSizes:
         if isinstance(size, RowSizes) and size.tensor is own:
             return size
     text = "the depth is negative in some iterations. They are"
-    own = after_check(call, own >= 0, text, [own], own)
+    own = call.after_check(own >= 0, text, [own], own)
     return row_sizes(call, own)
-
-
-@ragged_rule("SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits")
-def cross_entropy(call: Call, features: Value, labels: Value) -> Any:
-    """Packed: one loss for each element."""
-    if not isinstance(features, Ragged) or not isinstance(labels, Ragged):
-        raise CannotVectorize("the logits or the labels have one shape in all iterations")
-    logits, targets = _of_same_sizes(call, features, labels)
-    if logits.n_leading != 1:
-        raise CannotVectorize("the classes differ between iterations")
-    if not call.uses_packed:
-        return _padded_cross_entropy(call, logits, targets)
-    return _packed(call, logits.sizes, features=logits.tensor, labels=targets.tensor)
-
-
-def _padded_cross_entropy(call: Call, logits: Ragged, targets: Ragged) -> list[Value]:
-    """The same, also of padding, where all numbers are zero."""
-    x, y = (
-        tf.reshape(v.in_rows, tf.concat([[-1], tf.shape(v.in_rows)[2:]], 0))
-        for v in (logits, targets)
-    )
-    made = call.rebuild(features=x, labels=y)
-    shape = tf.shape(logits.in_rows)
-    wide = [tf.reshape(made[0], shape[:2]), tf.reshape(made[1], shape)]
-    return [from_padded(t, logits.sizes, is_tame=True) for t in wide]
-
-
-def _of_same_sizes(call: Call, a: Ragged, b: Ragged) -> tuple[Ragged, Ragged]:
-    """Two values of one axis that differs, after a check that they agree in it."""
-    if not same_sizes(a.sizes, b.sizes):
-        if a.n_leading != 1 or b.n_leading != 1:
-            raise CannotVectorize("sizes that differ between iterations are not known to agree")
-        a, b = agreed(call, (a, 0), (b, 0))
-    return a, b
 
 
 @ragged_rule("Split SplitV")
@@ -215,11 +180,11 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
     if count is None:
         own = _number(call, k)
         text = "as many are taken as there are not in some iterations. These, and sizes, are"
-        own = after_check(call, (own >= 0) & (own <= limit), text, [own, limit], own)
+        own = call.after_check((own >= 0) & (own <= limit), text, [own, limit], own)
         left = row_sizes(call, own, size if isinstance(size, int) else None)
         return [from_padded(t, [*leading, left]) for t in call.rebuild(input=x, k=room)]
     text = f"some iterations have less than {int(count)} elements. The sizes"
-    x = after_check(call, limit >= int(count), text, [limit], x)
+    x = call.after_check(limit >= int(count), text, [limit], x)
     x = with_room(x, input.rank, int(count))  # if there are no rows
     made = call.rebuild(input=x, k=np.int32(count))
     return [from_padded(t, [*leading, int(count)]) for t in made]

@@ -15,7 +15,6 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._forms import (
-    after_check,
     from_padded,
     gradient_of,
     row_sizes,
@@ -276,7 +275,7 @@ class _Windows:
         if not is_checked:
             return x
         text = f"a row has not the {least} elements that windows need along axis {axis + 1}, but"
-        return after_check(self._call, size.tensor >= least, text, [size.tensor], x)
+        return self._call.after_check(size.tensor >= least, text, [size.tensor], x)
 
     def _behind_paddings(self, x: tf.Tensor, axis: int, filler: object) -> tf.Tensor:
         """The rows with the paddings of SAME around an axis, as large as each size asks for."""
@@ -358,7 +357,7 @@ def space_to_batch(call: Call, input: Value, block_shape: Value, paddings: Value
     assert isinstance(input, Ragged)
     total = size.tensor + front + back
     text = f"padded sizes are no multiples of the block, {block}. They are"
-    total = after_check(call, tf.equal(total % block, 0), text, [total], total)
+    total = call.after_check(tf.equal(total % block, 0), text, [total], total)
     room = tf.reduce_max(tf.concat([total, [0]], 0))
     wide = placed(input, 1, front, room)
     n, rest = tf.shape(wide)[0], tf.shape(wide)[3:]
@@ -383,7 +382,7 @@ def batch_to_space(call: Call, input: Value, block_shape: Value, crops: Value) -
     wide = tf.reshape(tf.transpose(apart, axes), tf.concat([[n, batch, room * block], rest], 0))
     length = size.tensor * block - front - back
     text = "more is cropped than there is. Sizes would be"
-    length = after_check(call, length >= 0, text, [length], length)
+    length = call.after_check(length >= 0, text, [length], length)
     most = tf.reduce_max(tf.concat([length, [0]], 0))
     at = tf.minimum(tf.range(most)[None] + front[:, None], tf.maximum(room * block - 1, 0))
     made = tf.gather(wide, at, axis=2, batch_dims=1)

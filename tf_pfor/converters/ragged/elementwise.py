@@ -12,7 +12,6 @@ from tf_pfor import _tf
 from tf_pfor.converters.analysis._safety import makes_infinite
 from tf_pfor.converters.math._broadcast import absorbed, regroup
 from tf_pfor.converters.ragged._forms import (
-    after_check,
     aligned,
     all_packed,
     broadcast_size,
@@ -391,7 +390,7 @@ def _like(call: Call, value: Ragged, like: tf.Tensor) -> tf.Tensor:
     shape, whole = tf.shape(dense), tf.shape(like)
     text = "the sizes of two inputs differ in some iterations. They are"
     fits = tf.equal(shape[0], 0) | tf.reduce_all(tf.equal(shape, whole))
-    whole = after_check(call, fits, text, [shape, whole], whole)
+    whole = call.after_check(fits, text, [shape, whole], whole)
     made = tf.reshape(dense, whole)  # of no rows, nobody knows how large one would be
     return tf.ensure_shape(made, [call.loop.static_length, *known])
 

@@ -10,7 +10,6 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import (
     SET,
-    after_check,
     agreed,
     constant_axes,
     equal_size,
@@ -153,7 +152,7 @@ def _inside(call: Call, params: Value, indices: Value, at: int, places: tf.Tenso
         mask: Any = mask_of(indices.sizes, [dim(wide, k + 1) for k in range(count)])
         is_right |= ~mask[(..., *[tf.newaxis] * (indices.rank - count))]
     text = "an index is out of bounds in some iterations. The sizes are"
-    return after_check(call, is_right, text, [size.tensor], places)
+    return call.after_check(is_right, text, [size.tensor], places)
 
 
 def _rows_like(tensor: tf.Tensor, sizes: tuple[Size, ...]) -> tf.Tensor:
@@ -168,7 +167,7 @@ def _rows_like(tensor: tf.Tensor, sizes: tuple[Size, ...]) -> tf.Tensor:
 def _checked(call: Call, at: tf.Tensor, sizes: tf.Tensor, size: RowSizes) -> tf.Tensor:
     """Places that must be inside of the row."""
     text = "an index is out of bounds in some iterations. The sizes are"
-    return after_check(call, (at >= 0) & (at < sizes), text, [size.tensor], at)
+    return call.after_check((at >= 0) & (at < sizes), text, [size.tensor], at)
 
 
 @ragged_rule("ConcatV2", of_shapes=True)

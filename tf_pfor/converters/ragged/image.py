@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._forms import (
-    after_check,
     agreed,
     from_padded,
     gradient_of,
@@ -85,7 +84,7 @@ def _after_check(call: Call, x: tf.Tensor, sizes: Sequence[Any]) -> tf.Tensor:
         return x
     each = tf.stack([s.tensor for s in own])
     text = "an image has no pixels, or is resized to none, in some iterations. The sizes are"
-    return after_check(call, each > 0, text, [each], x)
+    return call.after_check(each > 0, text, [each], x)
 
 
 def _along_rows(
@@ -307,7 +306,7 @@ def _crops(
     checks = [(ids >= 0) & (ids < images), *[s > 0 for s in sizes]]
     is_right = tf.reduce_all(tf.stack([*map(tf.reduce_all, checks)]))
     text = "a box is of no image, or an image has no pixels. Numbers of images are"
-    ids = rows * images + after_check(call, is_right, text, [ids], ids)
+    ids = rows * images + call.after_check(is_right, text, [ids], ids)
     flat = tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], 0))
     if isinstance(image, Ragged):
         own = [tf.gather(s[:, 0], rows) if s.shape.rank else s for s in sizes]

@@ -17,7 +17,6 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.math._families import table
 from tf_pfor.converters.ragged._forms import (
-    after_check,
     agreed,
     aligned,
     all_packed,
@@ -180,7 +179,7 @@ def of_length(call: Call, input: Value, fft_length: Value) -> Any:
     count = length if call.op_type == "RFFT" else length // 2 + 1
     rows = with_room(input.in_rows, input.rank, count)
     text = "a row has fewer elements than the transform reads. The sizes are"
-    rows = after_check(call, last.tensor >= count, text, [last.tensor], rows)
+    rows = call.after_check(last.tensor >= count, text, [last.tensor], rows)
     sizes = [input.size_at(k) for k in range(input.rank - 1)]
     return from_padded(call.rebuild(input=rows), sizes)
 
@@ -223,7 +222,7 @@ def band_part(call: Call, input: Value, num_lower: Value, num_upper: Value) -> A
             continue
         is_right = tf.cast(call.value(limit).tensor, tf.int32) <= size.tensor
         text = "the band is wider than the matrix in some iterations. The sizes are"
-        rows = after_check(call, is_right, text, [size.tensor], rows)
+        rows = call.after_check(is_right, text, [size.tensor], rows)
     return from_padded(call.rebuild(input=rows), input.sizes)
 
 
@@ -267,7 +266,7 @@ def diag_part(call: Call, input: Value, k: Value, padding_value: Value) -> Any:
     below, above = tf.maximum(-which, 0), tf.maximum(which, 0)
     length = tf.minimum(rows - below, columns - above)
     n = call.loop.length
-    length = tf.broadcast_to(after_check(call, is_right, text, [which], length), tf.stack([n]))
+    length = tf.broadcast_to(call.after_check(is_right, text, [which], length), tf.stack([n]))
     moved = Moved(call, input, [*front, row_sizes(call, length)], 0)
     *front, at = moved.places
     return moved.read([*front, at + moved.of(below), at + moved.of(above)])
@@ -311,7 +310,7 @@ def set_diag(call: Call, input: Value, diagonal: Value, k: Value) -> Any:
     below, above = tf.maximum(-which, 0), tf.maximum(which, 0)
     is_right = tf.equal(own, tf.minimum(rows - below, columns - above))
     text = "the diagonal is not as long as the matrix's in some iterations. Lengths are"
-    below = after_check(call, is_right, text, [own], below)
+    below = call.after_check(is_right, text, [own], below)
     x, line = (v.in_rows if isinstance(v, Ragged) else call.stacked(v) for v in (input, diagonal))
     x, line = of_equal_room([x, line], sizes[:-2])
     at = tf.range(tf.shape(x)[-2])

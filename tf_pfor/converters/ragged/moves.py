@@ -12,7 +12,6 @@ from tf_pfor._tf._strided_slices import Item
 from tf_pfor.converters.arrays._slice_items import items_of
 from tf_pfor.converters.ragged import slices
 from tf_pfor.converters.ragged._forms import (
-    after_check,
     agreed,
     as_large,
     behind,
@@ -80,7 +79,7 @@ def reverse_sequence(call: Call, input: Value, seq_lengths: Value) -> Any:
         call.require_packed("a row may be shorter than what is reversed")
         limit = tf.cast(own.tensor, lengths.dtype)
         text = "more is reversed than there is in some iterations. Lengths, and sizes, are"
-        lengths = after_check(call, lengths <= limit[:, None], text, [lengths, limit], lengths)
+        lengths = call.after_check(lengths <= limit[:, None], text, [lengths, limit], lengths)
     order = [0, batch + 1, *(i for i in range(1, rank + 1) if i != batch + 1)]
     moved = tf.transpose(rows, order)  # [n, b, ...]
     made = call.rebuild(
@@ -256,7 +255,7 @@ def _checked_size(call: Call, size: RowSizes, own: int) -> tf.Tensor:
     if _tf.in_xla_context(call.emit.graph):
         raise CannotVectorize("a size that a shape of the row says, which cannot be checked")
     text = f"what has {own} elements is repeated to another size in some iterations. Sizes are"
-    return after_check(call, tf.equal(size.tensor, own), text, [size.tensor], tf.constant(own))
+    return call.after_check(tf.equal(size.tensor, own), text, [size.tensor], tf.constant(own))
 
 
 @ragged_rule("StridedSliceGrad", of_shapes=True)

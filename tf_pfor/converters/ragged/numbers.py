@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tf_pfor.converters.ragged._forms import (
     SET,
-    after_check,
     coordinates,
     from_packed,
     from_padded,
@@ -42,7 +41,7 @@ def row_range(call: Call, start: Value, limit: Value, delta: Value) -> Any:
     a, b, d = (tf.convert_to_tensor(call.stacked(v)) for v in (start, limit, delta))
     is_right = tf.not_equal(d, 0) & tf.where(d > 0, a <= b, a >= b)
     text = "its step must lead from its start to its limit. Starts, limits and steps are"
-    a = after_check(call, is_right, text, [a, b, d], a)
+    a = call.after_check(is_right, text, [a, b, d], a)
     if start.dtype.is_integer:
         step = tf.abs(d)
         length = tf.maximum((tf.abs(b - a) + step - 1) // step, 0)
@@ -255,5 +254,5 @@ def broadcast_args(call: Call, s0: Value, s1: Value) -> Any:
         a, b = wide
         agree = tf.equal(a, b) | tf.equal(a, 1) | tf.equal(b, 1)
         text = "shapes cannot be broadcast. They are"
-        made = after_check(call, agree, text, wide, tf.where(tf.equal(a, 1), b, a))
+        made = call.after_check(agree, text, wide, tf.where(tf.equal(a, 1), b, a))
     return made

@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._forms import (
-    after_check,
     from_padded,
     gradient_of,
     size_when_run,
@@ -68,7 +67,7 @@ def _amounts(call: Call, paddings: Value) -> list[tuple[Any, Any]]:
         raise CannotVectorize("how many axes are padded is not known")
     numbers = tf.cast(paddings.tensor, tf.int32)
     text = "paddings must not be negative. They are"
-    numbers = after_check(call, numbers >= 0, text, [numbers], numbers)
+    numbers = call.after_check(numbers >= 0, text, [numbers], numbers)
     numbers.set_shape(paddings.tensor.shape)
     known = forms(call.op.inputs[1])
     each: list[tuple[Any, Any]] = []
@@ -107,7 +106,7 @@ def _among_zeros(call: Call, input: Ragged, paddings: Value) -> Value | None:
     if not call.uses_packed or not isinstance(size, RowSizes):
         raise CannotVectorize("the size after padding is not known")
     text = "paddings must not be negative. They are"
-    amounts = after_check(call, amounts >= 0, text, [amounts], amounts)
+    amounts = call.after_check(amounts >= 0, text, [amounts], amounts)
     lengths = RowSizes.of(size.tensor + tf.reduce_sum(amounts, 1))
     room = tf.reduce_max(tf.concat([lengths.tensor, [0]], 0))
     made = placed(input, axis, amounts[:, 0], room)
@@ -130,7 +129,7 @@ def _mirrored_rows(call: Call, input: Value, paddings: Value, target: Shape) -> 
         right.append((at >= edge - own) & (at < 2 * own - edge))
         places.append(_mirrored(at, own, edge))
     text = "a row has fewer elements than it is padded by, and cannot be mirrored. Paddings are"
-    places[0] = after_check(call, tf.stack(right), text, [paddings.tensor], places[0])
+    places[0] = call.after_check(tf.stack(right), text, [paddings.tensor], places[0])
     return moved.read(places)
 
 

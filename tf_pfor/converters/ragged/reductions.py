@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters.math._axis_by_row import own_axis
 from tf_pfor.converters.ragged._forms import (
-    after_check,
+    agreed,
+    all_packed,
     behind,
     constant_axes,
     from_padded,
     of_room,
     over_axes,
+    padded,
     row_ids,
     row_sizes,
     takes_packed,
@@ -75,7 +78,7 @@ def _of_what_was_broadcast(call: Call, x: Value) -> Value:
             number = own.tensor if isinstance(own, RowSizes) else dim(found, axis + 1)
             is_one = tf.equal(size.tensor, 1)
             fits, sizes = is_one | tf.equal(size.tensor, number), [number, size.tensor]
-            wide = after_check(call, fits, text, sizes, with_room(found, axis + 1, 1))
+            wide = call.after_check(fits, text, sizes, with_room(found, axis + 1, 1))
             is_one = tf.reshape(is_one, [-1, *[1] * x.rank])
             found = of_room(tf.where(is_one, total, wide), axis + 1, largest(size))
         elif isinstance(size, int) and size == 1:
@@ -207,7 +210,7 @@ def softmax(call: Call, logits: Ragged) -> Any:
     last = logits.rank - 1
     if last >= logits.n_leading:
         return over_axes(call, logits, [last], run=lambda x, _: _softmax(call, x))
-    made = _softmax(call, _open(logits))
+    made = _softmax(call, _open(logits, lowest(logits.dtype)))
     is_tame = call.op_type == "Softmax"
     return from_padded(made, logits.sizes, is_tame=is_tame)
 
@@ -223,8 +226,8 @@ def _softmax(call: Call, x: tf.Tensor) -> tf.Tensor:
     return made
 
 
-def _open(x: Ragged) -> tf.Tensor:
-    """The padded form with no more along the last axis than a row has, and finite elsewhere.
+def _open(x: Ragged, low: Any) -> tf.Tensor:
+    """The padded form with ``low`` behind the end of the last axis, and finite elsewhere.
 
     That is zero in rows that are none, and of no elements.
     """
@@ -233,13 +236,54 @@ def _open(x: Ragged) -> tf.Tensor:
     rank, room = x.rank, dim(loose, x.rank)
     own = mask_of([size], [room])  # [n, room]
     is_none = tf.equal(size.tensor, 0)[:, None]
-    low = tf.constant(lowest(x.dtype), x.dtype)
-    others = tf.where(own | is_none, tf.zeros([], x.dtype), low)
+    others = tf.where(own | is_none, tf.zeros([], x.dtype), tf.constant(low, x.dtype))
     others = others[(slice(None), *[tf.newaxis] * (rank - 1), slice(None))]
     if x.loose is None or x.is_tame:
         return loose + others
     mask = mask_of(x.sizes, [dim(loose, k + 1) for k in range(rank)])
     return tf.where(mask, loose, others)
+
+
+@ragged_rule("SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits")
+def cross_entropy(call: Call, features: Value, labels: Value) -> Any:
+    """One loss for each element, packed where all have the same classes, else padded."""
+    if not isinstance(features, Ragged):
+        raise CannotVectorize("the logits have one shape in all iterations")
+    logits, targets = agreed(call, (features, 0), (labels, 0))
+    is_sparse = call.op_type.startswith("Sparse")
+    if logits.n_leading == 1 and call.uses_packed:
+        assert isinstance(targets, Ragged)
+        made = call.rebuild(features=logits.tensor, labels=targets.tensor)
+        return all_packed(made, logits.sizes)
+    if logits.n_leading == 1:
+        x = logits.in_rows
+    elif is_sparse:
+        x = with_room(_open(logits, lowest(logits.dtype)), 2, 1)
+        targets = _of_its_classes(call, logits, targets)
+    else:  # zero times infinity would be none
+        logits, targets = agreed(call, (logits, 1), (targets, 1))
+        x = _open(logits, logits.dtype.min / 2)
+    y = padded(call, targets, targets.rank)
+    shape = tf.shape(x)
+    flat = [tf.reshape(t, tf.concat([[-1], tf.shape(t)[2:]], 0)) for t in (x, y)]
+    loss, slope = call.rebuild(features=flat[0], labels=flat[1])
+    loss = from_padded(tf.reshape(loss, shape[:2]), logits.sizes[:1], is_tame=True)
+    return [loss, from_padded(tf.reshape(slope, shape), logits.sizes, is_tame=True)]
+
+
+def _of_its_classes(call: Call, logits: Ragged, labels: Value) -> Value:
+    """Labels after a check that each is a class of its row; XLA gets -1 for others, as for NaN."""
+    at = labels.in_rows if isinstance(labels, Ragged) else call.stacked(labels)
+    classes = logits.sizes[1]
+    assert isinstance(classes, RowSizes)
+    fits = (at >= 0) & (at < tf.cast(classes.tensor, at.dtype)[:, None])
+    if isinstance(logits.sizes[0], RowSizes):
+        fits |= ~mask_of(logits.sizes[:1], [dim(at, 1)])
+    if _tf.in_xla_context(call.emit.graph):
+        at = tf.where(fits, at, -1)
+    text = "a label is none of the classes of its row in some iterations. Labels and classes"
+    at = call.after_check(fits, text, [at, classes.tensor], at)
+    return labels.of_rows(at, is_clean=True) if isinstance(labels, Ragged) else Value.stacked(at)
 
 
 @ragged_rule(table_of(SCAN), of_shapes="Cumsum")
@@ -267,7 +311,7 @@ def arg_max(call: Call, input: Ragged, dimension: Value) -> Any:
     text = "it is of an axis of size 0 in some iterations. The sizes are"
 
     def run(x: tf.Tensor, axes: list[int]) -> tf.Tensor:
-        x = after_check(call, size.tensor > 0, text, [size.tensor], x)
+        x = call.after_check(size.tensor > 0, text, [size.tensor], x)
         x = with_room(x, axes[0], 1)  # if there are no rows
         return call.rebuild(input=x, dimension=np.int32(axes[0]))
 

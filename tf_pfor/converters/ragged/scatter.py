@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import (
-    after_check,
     from_padded,
     known_sizes,
     of_elements,
@@ -93,7 +92,7 @@ def _checked(call: Call, first: Ragged, sizes: list[Any], axis: int) -> Ragged:
     others = [*map(as_number, sizes)]
     right = tf.reduce_all(tf.stack([tf.equal(own.tensor, other) for other in others]), 0)
     text = "the values and the places of what is scattered differ in number. The sizes are"
-    checked = after_check(call, right, text, others, own.tensor)
+    checked = call.after_check(right, text, others, own.tensor)
     checked.set_shape(own.tensor.shape)
     new = RowSizes.of(checked, own.most)
     sizes_now = [*first.sizes[:axis], new, *first.sizes[axis + 1 :]]
@@ -116,7 +115,7 @@ def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments:
     real = ids < count if mask is None else (ids < count) | ~mask
     if not _tf.in_xla_context(call.emit.graph):
         text = "a segment id is not below the number of segments in some iterations"
-        ids = after_check(call, real, text, [ids], ids)
+        ids = call.after_check(real, text, [ids], ids)
     places = _places_in_rows(ids, count, rows, mask)
     n = call.loop.length
     total = tf.cast(tf.cast(n, ids.dtype) * count, num_segments.dtype)
@@ -130,7 +129,7 @@ def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments:
 def segments(call: Call, data: Value, segment_ids: Value) -> Any:
     """Segments, in each row as many as its last id says: the ids of all rows follow each other."""
     ids, rows, values = kept_entries(call, segment_ids, data, 1, may_be_wide=True)
-    ids = after_check(call, ids >= 0, "a segment id is negative. They are", [ids], ids)
+    ids = call.after_check(ids >= 0, "a segment id is negative. They are", [ids], ids)
     ids, n = tf.cast(ids, tf.int32), call.loop.length
     counts = tf.maximum(tf.math.unsorted_segment_max(ids, rows, n) + 1, 0)
     sizes = row_sizes(call, counts)
@@ -152,7 +151,7 @@ def own_counts(call: Call, number: Value, what: str) -> RowSizes:
         return number.size
     counts = tf.cast(number.tensor, tf.int32)
     text = f"the number of {what} is negative in some iterations. They are"
-    counts = after_check(call, counts >= 0, text, [counts], counts)
+    counts = call.after_check(counts >= 0, text, [counts], counts)
     return row_sizes(call, counts)
 
 
@@ -162,7 +161,7 @@ def _own_number(call: Call, data: Value, segment_ids: Value, sizes: RowSizes) ->
     ids, rows, values = kept_entries(call, segment_ids, data, rank, may_be_wide=True)
     count = tf.cast(tf.gather(sizes.tensor, rows), ids.dtype)
     text = "a segment id is not below the number of segments in some iterations"
-    ids = after_check(call, ids < count, text, [ids], ids)
+    ids = call.after_check(ids < count, text, [ids], ids)
     places = tf.where(ids >= 0, ids + tf.cast(tf.gather(sizes.starts, rows), ids.dtype), -1)
     total = tf.cast(tf.reduce_sum(sizes.tensor), call.op.inputs[2].dtype)
     made = call.rebuild(data=values, segment_ids=places, num_segments=total)
@@ -180,7 +179,7 @@ def own_bins(call: Call, input: Value, size: Value, weights: Value) -> Any:
     sizes = own_counts(call, size, "bins")
     numbers, rows, each = kept_entries(call, input, input if is_plain else weights, 1)
     text = "a number is negative in some iterations"
-    numbers = after_check(call, numbers >= 0, text, [numbers], numbers)
+    numbers = call.after_check(numbers >= 0, text, [numbers], numbers)
     at = tf.cast(numbers, tf.int64)
     is_kept = at < tf.cast(tf.gather(sizes.tensor, rows), tf.int64)
     places = tf.where(is_kept, at + tf.cast(tf.gather(sizes.starts, rows), tf.int64), -1)
@@ -201,14 +200,14 @@ def histogram(call: Call, values: Value, value_range: Value, nbins: Value) -> An
     (x,), rows, mask = _entries(call, [values], values.rank)
     limits: Any = value_range.tensor
     is_range = limits[..., 0] < limits[..., 1]
-    limits = after_check(call, is_range, "the range is empty. It is", [limits], limits)
+    limits = call.after_check(is_range, "the range is empty. It is", [limits], limits)
     each: Any = tf.gather(limits, rows) if value_range.is_stacked else limits
     low, high, wide = each[..., 0], each[..., 1], tf.float64
     bins = tf.cast(nbins.tensor, wide)
     above = tf.cast(tf.maximum(x, low) - low, wide) / (tf.cast(high - low, wide) / bins)
     at = tf.cast(tf.minimum(above, bins - 1), tf.int32)
     is_real = at >= 0 if mask is None else (at >= 0) | ~mask
-    at = after_check(call, is_real, "an element is not a number", [x], at)
+    at = call.after_check(is_real, "an element is not a number", [x], at)
     count = tf.cast(nbins.tensor, tf.int32)
     places = _places_in_rows(at, count, rows, mask)
     ones = tf.ones(tf.shape(at), call.output_dtype())
@@ -262,7 +261,7 @@ def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any
     if not _tf.in_xla_context(call.emit.graph):
         right = numbers >= 0 if mask is None else (numbers >= 0) | ~mask
         text = "a number is negative in some iterations"
-        numbers = after_check(call, right, text, [numbers], numbers)
+        numbers = call.after_check(right, text, [numbers], numbers)
     places = _places_in_rows(numbers, bins, rows, mask)
     dtype = call.output_dtype()
     each = others[0] if others else tf.ones(tf.shape(numbers), dtype)
@@ -279,7 +278,7 @@ def _counted(call: Call, input: Ragged, bins: tf.Tensor) -> Value:
     numbers, (size,) = input.tensor, input.sizes
     assert isinstance(size, RowSizes)
     text = "a number is negative in some iterations"
-    numbers = after_check(call, numbers >= 0, text, [numbers], numbers)
+    numbers = call.after_check(numbers >= 0, text, [numbers], numbers)
     end = tf.shape(numbers)
     made = tf.raw_ops.RaggedBincount(
         splits=tf.cast(tf.concat([size.starts, end], 0), tf.int64),
@@ -388,7 +387,7 @@ def _packed_places(call: Call, at: tf.Tensor, rows: tf.Tensor, sizes: Sequence[A
         place = place * limit + x
     text = "an index is out of bounds in some iterations. The shapes are"
     shapes = [*map(as_number, sizes)]
-    place = after_check(call, tf.stack(inside), text, shapes, place)
+    place = call.after_check(tf.stack(inside), text, shapes, place)
     starts = tf.cumsum(_counts_of(call, sizes), exclusive=True)
     return place + tf.gather(tf.cast(starts, dtype), rows)
 
@@ -500,7 +499,7 @@ def _inside(call: Call, params: Ragged, at: tf.Tensor, rows: tf.Tensor) -> tf.Te
     shapes = tf.cast(tf.gather(params.shape_tensor()[:, :axes], rows), at.dtype)
     room = tf.reshape(shapes, tf.stack([-1, *[1] * (rank - 2), axes]))
     text = "an index is out of bounds in some iterations. The shapes of rows are"
-    return after_check(call, (at >= 0) & (at < room), text, [shapes], at)
+    return call.after_check((at >= 0) & (at < room), text, [shapes], at)
 
 
 @ragged_rule("DynamicStitch ParallelDynamicStitch", of_shapes=True)
@@ -529,11 +528,11 @@ def _stitched_rows(call: Call, indices: list[Value], data: list[Value]) -> Value
     at, rows, values = (tf.concat(each, 0) for each in zip(*parts))
     n = call.loop.length
     counts = tf.maximum(tf.math.unsorted_segment_max(at, rows, n), -1) + 1
-    at = after_check(call, at >= 0, "a place is negative in some iterations", [at], at)
+    at = call.after_check(at >= 0, "a place is negative in some iterations", [at], at)
     known = (call.output_shape() or (None,))[0]
     if known is not None:
         text = f"not {known} elements are put together in some iterations. Their numbers are"
-        at = after_check(call, tf.equal(counts, known), text, [counts], at)
+        at = call.after_check(tf.equal(counts, known), text, [counts], at)
     sizes = row_sizes(call, counts)
     made = tf.dynamic_stitch([at + tf.gather(sizes.starts, rows)], [values])
     if known is None:

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._entries import Entries, own_ends, sizes_by
-from tf_pfor.converters.ragged._forms import after_check, row_sizes, row_starts
+from tf_pfor.converters.ragged._forms import row_sizes, row_starts
 from tf_pfor.converters.ragged.scatter import kept_entries
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -66,7 +66,7 @@ def stitch(call: Call, indices: list[Value], data: list[Value]) -> Any:
     parts = (kept_entries(call, i, d, i.rank) for i, d in zip(indices, data))
     places, rows, values = zip(*parts)
     at = tf.concat(places, 0)  # a negative one would be a place of the row before
-    at = after_check(call, at >= 0, "a place is negative in some iterations", [at], at)
+    at = call.after_check(at >= 0, "a place is negative in some iterations", [at], at)
     sizes = RowSizes.of(own_ends(call, tf.concat(rows, 0), at))
     starts = tf.cumsum(sizes.tensor, exclusive=True)
     moved = [at + tf.gather(starts, of) for at, of in zip(places, rows)]

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._forms import (
-    after_check,
     constant_axes,
     from_packed,
     from_padded,
@@ -188,7 +187,7 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     if not is_exact:  # as many elements in all rows together say nothing about each
         before, after = (tf.broadcast_to(row_counts(s), tf.stack([n])) for s in (own, target))
         text = "the elements of a row do not fill its new shape. Elements, and the shape's"
-        flat = after_check(call, tf.equal(before, after), text, [before, after], flat)
+        flat = call.after_check(tf.equal(before, after), text, [before, after], flat)
     return of_elements(call, flat, target)
 
 
@@ -204,7 +203,7 @@ def _as_kept(call: Call, tensor: Value, shape: Value) -> Value:
     kept = shape.tensor
     one = tf.reduce_max(tf.pad(kept, [[0, 1], [0, 0]]), 0)  # zeros if there are no rows
     text = "a gradient has the shape of what differs in shape between iterations. The shapes are"
-    one = after_check(call, tf.equal(kept, one), text, [kept], one)
+    one = call.after_check(tf.equal(kept, one), text, [kept], one)
     made = tf.reshape(tensor.tensor, tf.concat([tf.shape(kept)[:1], tf.cast(one, tf.int32)], 0))
     return call.like(made)
 
@@ -244,7 +243,7 @@ def target_sizes(call: Call, shape: Value, at: int) -> list[Any]:
         own = None if known_ones is None else known_ones[i].known
         if own is None:  # -1, which stands for what is left, must be known
             text = f"size {i} of the shape is negative in some iterations. They are"
-            column = after_check(call, column >= 0, text, [column], column)
+            column = call.after_check(column >= 0, text, [column], column)
         target.append(row_sizes(call, column) if own is None else own)
     return target
 

@@ -9,7 +9,6 @@ import tensorflow as tf
 from tf_pfor._tf._strided_slices import Item
 from tf_pfor.converters.arrays._indexing import Index, elements, form_of
 from tf_pfor.converters.ragged._forms import (
-    after_check,
     size_when_run,
 )
 from tf_pfor.converters.ragged._windows import Moved, number_of
@@ -56,7 +55,7 @@ def _checked_size(call: Call, first: Any, many: Any, room: Any) -> Any:
     first = tf.convert_to_tensor(first)
     fits = (first >= 0) & (many >= 0) & (first + many <= room)
     text = "it reaches out of the tensor in some iterations. Begins and sizes are"
-    return after_check(call, fits, text, [first, many], many)
+    return call.after_check(fits, text, [first, many], many)
 
 
 @ragged_rule("Slice", of_shapes=True, of_one_axis=True)

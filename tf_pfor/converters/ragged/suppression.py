@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import (
-    after_check,
     agreed,
     all_packed,
     of_room,
@@ -110,7 +109,7 @@ def _chosen(call: Call) -> _Chosen:
         if _tf.in_xla_context(call.emit.graph):
             raise CannotVectorize("boxes are suppressed softly, under jit_compile")
         text = "scores that are suppressed softly must not be negative. They are"
-        left = after_check(call, (left >= 0) | (left == nothing), text, [scores], left)
+        left = call.after_check((left >= 0) | (left == nothing), text, [scores], left)
     limit = _bound(
         call, "overlap_threshold" if _has_overlaps(call) else "iou_threshold", scores.dtype
     )
@@ -224,7 +223,7 @@ def _bound(call: Call, name: str, dtype: tf.DType) -> Any:
     bound = tf.cast(value.tensor, dtype)
     if value.is_stacked and name == "iou_threshold":
         text = "a threshold of overlaps is not in [0, 1] in some iterations. They are"
-        bound = after_check(call, (bound >= 0) & (bound <= 1), text, [bound], bound)
+        bound = call.after_check((bound >= 0) & (bound <= 1), text, [bound], bound)
     return bound[:, None] if value.is_stacked else bound
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._forms import after_check
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.shapes import fold, inner_dims, product, transpose
@@ -78,7 +77,7 @@ def joint_splits(call: Call, splits: Value, count: Size) -> tuple[tf.Tensor, Siz
     total = tf.broadcast_to(tf.cast(as_number(count), own.dtype), tf.stack([n]))
     right = tf.equal(first, 0) & tf.equal(last, total)
     text = "row splits must begin with 0 and end with the number of values. First and last are"
-    parts = after_check(call, right, text, [first, last], parts)
+    parts = call.after_check(right, text, [first, last], parts)
     return tf.concat([parts, tf.reduce_sum(total)[None]], 0), many
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._entries import Entries, by_row, emitting, shared, sparse_rule
-from tf_pfor.converters.ragged._forms import after_check
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
@@ -163,7 +162,7 @@ def components(call: Call, csr_sparse_matrix: Value, index: Value) -> Any:
         sparse_matrix=csr_sparse_matrix.tensor, type=call.attr("type")
     )
     text = "the index of a matrix that is no batch must be 0. They are"
-    shape = after_check(call, at == 0, text, [at], shape)
+    shape = call.after_check(at == 0, text, [at], shape)
     number, count = indices[:, 0], tf.cast(shape[1], tf.int32)
     n = call.loop.length
     line = tf.cast(number, tf.int32) * count + tf.cast(indices[:, 1], tf.int32)

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._entries import by_row, longest, numbers_of_rows, own_splits
-from tf_pfor.converters.ragged._forms import after_check, from_padded
+from tf_pfor.converters.ragged._forms import from_padded
 from tf_pfor.converters.sparse._joint_rows import flat_of, joint_splits, rows_of
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -103,7 +103,7 @@ def _partition(
         limit, first, total = tf.convert_to_tensor(many), rows * many, n * many
     limit, first = (tf.cast(t, ids.dtype) for t in (limit, first))
     text = "the number of a row is out of bounds in some iterations. They are"
-    ids = first + after_check(call, (ids >= 0) & (ids < limit), text, [ids], ids)
+    ids = first + call.after_check((ids >= 0) & (ids < limit), text, [ids], ids)
     total = tf.cast(total, ids.dtype)
     lengths = tf.math.unsorted_segment_sum(tf.ones_like(ids), ids, total)
     return [total, ids], [many], [lengths]

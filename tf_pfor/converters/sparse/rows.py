@@ -18,7 +18,6 @@ from tf_pfor.converters.ragged._entries import (
     width_of,
 )
 from tf_pfor.converters.ragged._forms import (
-    after_check,
     all_packed,
     from_padded,
 )
@@ -52,7 +51,7 @@ def _check_inner(call: Call, tensor: tf.Tensor, a: Size, b: Size) -> tf.Tensor:
         return tensor
     sizes = [tf.cast(as_number(s), tf.int64) for s in (a, b)]
     text = "the columns of the sparse matrix are not as many as the rows of the other one. They are"
-    return after_check(call, tf.equal(sizes[0], sizes[1]), text, sizes, tensor)
+    return call.after_check(tf.equal(sizes[0], sizes[1]), text, sizes, tensor)
 
 
 def _limits(sizes: list[Any], rows: tf.Tensor) -> tf.Tensor:
@@ -65,7 +64,7 @@ def _inside(call: Call, places: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
     """Places with the row in front, all of which must be inside of the shape."""
     right = tf.reduce_all((places >= 0) & (places < shape))
     text = "an index of a sparse tensor is out of bounds in some iterations. The shape is"
-    return after_check(call, right, text, [shape], places)
+    return call.after_check(right, text, [shape], places)
 
 
 # ---------------------------------------------------------------------------
@@ -121,7 +120,7 @@ def dense_matmul(call: Call, a_indices: Value, a_values: Value, a_shape: Value, 
     entries = Entries(call, a_indices, a_values)
     at, limits = tf.cast(entries.flat[0], tf.int64), _limits(shape, entries.rows)
     text = "an index of a sparse tensor is out of bounds in some iterations. The shapes are"
-    at = after_check(call, (at >= 0) & (at < limits), text, [limits], at)
+    at = call.after_check((at >= 0) & (at < limits), text, [limits], at)
     moves = [axis == out or b.is_stacked for axis in (0, 1)]
     places = [at[:, k] + entries.rows * room[k] if m else at[:, k] for k, m in enumerate(moves)]
     n = tf.cast(call.loop.length_tensor, tf.int64)

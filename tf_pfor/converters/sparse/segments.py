@@ -14,7 +14,7 @@ from tf_pfor.converters.ragged._entries import (
     shared,
     sizes_by,
 )
-from tf_pfor.converters.ragged._forms import after_check, row_sizes
+from tf_pfor.converters.ragged._forms import row_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
@@ -41,7 +41,7 @@ def _of_table(
         return data.tensor, indices
     right = (indices >= 0) & (indices < tf.cast(sizes, indices.dtype))
     text = "an index is out of bounds of the table in some iterations. They are"
-    at = after_check(call, right, text, [indices], indices)
+    at = call.after_check(right, text, [indices], indices)
     return table, at + tf.cast(tf.gather(starts, rows), at.dtype)
 
 
@@ -51,7 +51,7 @@ def sparse_segments(call: Call, data: Value, indices: Value, segment_ids: Value)
     entries = Entries(call, indices, segment_ids)
     at, ids = entries.flat
     text = "a segment id is negative in some iterations. They are"
-    ids = after_check(call, ids >= 0, text, [ids], ids)
+    ids = call.after_check(ids >= 0, text, [ids], ids)
     sizes = row_sizes(call, tf.cast(own_ends(call, entries.rows, ids), tf.int32))
     table, places = _of_table(call, data, at, entries.rows)
     moved = ids + tf.cast(tf.gather(sizes.starts, entries.rows), ids.dtype)
@@ -69,12 +69,12 @@ def table_gradient(
     at, ids = (tf.cast(t, tf.int64) for t in entries.flat)
     right = (at >= 0) & (at < size)
     text = "an index is out of bounds of the table in some iterations. They are"
-    at = after_check(call, right, text, [at], at)
+    at = call.after_check(right, text, [at], at)
     counts = tf.cast(sizes_by(call, upstream.rows).tensor, tf.int64)
     starts = tf.cumsum(counts, exclusive=True)
     right = (ids >= 0) & (ids < tf.gather(counts, entries.rows))
     text = "a segment id is out of bounds in some iterations. They are"
-    ids = after_check(call, right, text, [ids], ids) + tf.gather(starts, entries.rows)
+    ids = call.after_check(right, text, [ids], ids) + tf.gather(starts, entries.rows)
     places = at + entries.rows * size
     n = call.loop.length
     made, found = call.rebuild(
@@ -102,7 +102,7 @@ def ragged_gather(
     places = tf.cast(at.flat[0], tf.int64)
     right = (places >= 0) & (places < at_rows(splits.sizes[0], rows, places.dtype) - 1)
     text = "an index is out of bounds in some iterations. They are"
-    places = after_check(call, right, text, [places], places) + _begins(splits, rows)
+    places = call.after_check(right, text, [places], places) + _begins(splits, rows)
     begins = tf.gather(cuts, places)
     lengths = tf.gather(cuts, places + 1) - begins
     ends = tf.concat([[0], tf.cumsum(lengths)], 0)

@@ -20,7 +20,6 @@ from tf_pfor.converters.ragged._entries import (
     width_of,
 )
 from tf_pfor.converters.ragged._forms import (
-    after_check,
     coordinates,
     row_starts,
     with_room,
@@ -241,7 +240,7 @@ def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
         frames = inputs.size
         text = "a sequence is longer than its row. Lengths and numbers of frames are"
         is_right = length <= frames.tensor[:, None]
-        length = after_check(call, is_right, text, [length, frames.tensor], length)
+        length = call.after_check(is_right, text, [length, frames.tensor], length)
     x = with_room(x, 1, 1)  # the kernel refuses to have no frames, and an empty batch
     if call.loop.static_length in (None, 0):  # a row more has a frame, as beams need one
         x = tf.pad(x, [[0, 1], [0, 0], [0, 0], [0, 0]])

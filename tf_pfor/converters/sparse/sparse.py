@@ -22,7 +22,7 @@ from tf_pfor.converters.ragged._entries import (
     width_of,
     with_n,
 )
-from tf_pfor.converters.ragged._forms import after_check, row_sizes
+from tf_pfor.converters.ragged._forms import row_sizes
 from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.converters.sparse._joint_rows import by_columns
 from tf_pfor.core.call import Call
@@ -269,7 +269,7 @@ def _reshaped(call: Call, indices: Value, input_shape: Value, new_shape: Value) 
     at = tf.cast(entries.flat[0], tf.int64)
     if not same_sizes(own, new):
         text = "the new shape of a sparse tensor has another number of places in some iterations."
-        at = after_check(call, tf.equal(_product(new), total), text, [total, _product(new)], at)
+        at = call.after_check(tf.equal(_product(new), total), text, [total, _product(new)], at)
         place, columns = tf.zeros_like(at[:, 0]), list[tf.Tensor]()
         for k, size in enumerate(own):
             place = place * at_rows(size, entries.rows, tf.int64) + at[:, k]

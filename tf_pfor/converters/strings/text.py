@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from tf_pfor.converters.ragged._entries import own_splits, sizes_by
 from tf_pfor.converters.ragged._forms import (
-    after_check,
     aligned,
     all_packed,
     constant_axes,
@@ -170,9 +169,9 @@ def segment_join(call: Call, inputs: Value, segment_ids: Value, num_segments: Va
     if not same_sizes(inputs.sizes, segment_ids.sizes):
         a, b = (as_number(v.sizes[0]) for v in (inputs, segment_ids))
         text = "texts and segment ids differ in number in some iterations. The numbers are"
-        ids = after_check(call, tf.equal(a, b), text, [a, b], ids)
+        ids = call.after_check(tf.equal(a, b), text, [a, b], ids)
     text = "a segment id is negative, or not below the number of segments. They are"
-    ids = after_check(call, (ids >= 0) & (ids < count), text, [ids], ids)
+    ids = call.after_check((ids >= 0) & (ids < count), text, [ids], ids)
     total = tf.cast(total, num_segments.dtype)
     made = call.rebuild(inputs=inputs.tensor, segment_ids=ids + first, num_segments=total)
     if own is not None:
