@@ -249,8 +249,12 @@ def cross_entropy(call: Call, features: Value, labels: Value) -> Any:
     """One loss for each element, packed where all have the same classes, else padded."""
     if not isinstance(features, Ragged):
         raise CannotVectorize("the logits have one shape in all iterations")
-    logits, targets = agreed(call, (features, 0), (labels, 0))
     is_sparse = call.op_type.startswith("Sparse")
+    pair: list[Value] = [features, labels]
+    for axis in range(1 if is_sparse else features.n_leading):
+        pair = agreed(call, (pair[0], axis), (pair[1], axis))
+    logits, targets = pair
+    assert isinstance(logits, Ragged)
     if logits.n_leading == 1 and call.uses_packed:
         assert isinstance(targets, Ragged)
         made = call.rebuild(features=logits.tensor, labels=targets.tensor)
@@ -261,7 +265,6 @@ def cross_entropy(call: Call, features: Value, labels: Value) -> Any:
         x = with_room(_open(logits, lowest(logits.dtype)), 2, 1)
         targets = _of_its_classes(call, logits, targets)
     else:  # zero times infinity would be none
-        logits, targets = agreed(call, (logits, 1), (targets, 1))
         x = _open(logits, logits.dtype.min / 2)
     y = padded(call, targets, targets.rank)
     shape = tf.shape(x)
@@ -278,7 +281,7 @@ def _of_its_classes(call: Call, logits: Ragged, labels: Value) -> Value:
     assert isinstance(classes, RowSizes)
     fits = (at >= 0) & (at < tf.cast(classes.tensor, at.dtype)[:, None])
     if isinstance(logits.sizes[0], RowSizes):
-        fits |= ~mask_of(logits.sizes[:1], [dim(at, 1)])
+        fits |= tf.logical_not(mask_of(logits.sizes[:1], [dim(at, 1)]))
     if _tf.in_xla_context(call.emit.graph):
         at = tf.where(fits, at, -1)
     text = "a label is none of the classes of its row in some iterations. Labels and classes"
