@@ -28,7 +28,7 @@ BELOW = {
     "converters/math": "converters/lists",
     "converters/arrays": "converters/math",
     "converters/nn": "converters/math",
-    "converters/ragged": "converters/arrays",
+    "converters/ragged": "converters/arrays converters/nn",
     "converters/sparse": "converters/ragged",
     "converters/parsing": "converters/ragged fallback",
     "converters/strings": "converters/sparse",

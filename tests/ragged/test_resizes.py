@@ -1,4 +1,4 @@
-"""Resizes and crops of images of different sizes, against a loop."""
+"""Resizes, crops and colours of images of different sizes, against a loop."""
 
 import pytest
 import tensorflow as tf
@@ -54,6 +54,32 @@ test_table_of_resizes = table_of(
         **{way: OF_FLOATS for way in ("inside", "no rows inside", "one row inside")},
         "compiled inside": ["to one size", "nearest"],
     }, **CLOSE,
+)  # fmt: skip
+
+COLOURS = {
+    "contrast": tf.image.adjust_contrast, "hue": tf.image.adjust_hue,
+    "saturation": tf.image.adjust_saturation,
+}  # fmt: skip
+test_table_of_colours = table_of(
+    {
+        **{f"{k} of one amount": lambda im, s, a, f=f: f(im[: s[0], : s[1]], 0.4)
+           for k, f in COLOURS.items()},
+        **{f"{k} of rows": lambda im, s, a, f=f: f(im[: s[0], : s[1]], a)
+           for k, f in COLOURS.items()},
+        **{f"{k} of a height": lambda im, s, a, f=f: f(im[: s[0]], a) for k, f in COLOURS.items()},
+        **{f"{k} of pairs": lambda im, s, a, f=f: f(tf.stack([im, im * 0.5])[:, : s[0]], a)
+           for k, f in COLOURS.items()},
+    },
+    IMAGES, HEIGHT_WIDTH, tf.constant([0.3, 0.9, 0.6, 0.5]), ways=["eager", *FEW],
+    tolerance=(1e-4, 1e-5), eager=True,
+)  # fmt: skip
+test_table_of_colours_of_one_size = table_of(
+    {
+        k: lambda im, s, a, f=f: tf.image.resize(f(im[: s[0], : s[1]], a), [4, 6])
+        for k, f in COLOURS.items()
+    },
+    IMAGES, HEIGHT_WIDTH, tf.constant([0.3, 0.9, 0.6, 0.5]), ways=["eager", "compiled"],
+    tolerance=(1e-4, 1e-5), eager=True,
 )  # fmt: skip
 
 

@@ -243,7 +243,7 @@ class Call:
         is_right: tf.Tensor,
         text: str,
         shown: Sequence[Any],
-        tensor: Any,
+        tensor: tf.Tensor,
         *,
         by_row: bool = False,
     ) -> Any:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_pfor.converters.math import _row_kernels as row_kernels
 from tf_pfor.converters.math._families import fold_batch, native_batch, table
+from tf_pfor.converters.nn import _colours as colours
 from tf_pfor.converters.nn._channels import from_axis, into_axis
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
@@ -141,19 +142,19 @@ def adjust(call: Call, images: Value, amount: Value) -> Any:
 @RegisterPFor("AdjustContrastv2", ANY)
 def adjust_contrast(call: Call, images: Value, contrast_factor: Value) -> Any:
     """(x - mean) * factor_i + mean, the mean of each channel over rows and columns."""
-    return _adjusted(call, images, contrast_factor, tf.raw_ops.AdjustContrastv2, _contrast)
+    return _adjusted(call, images, contrast_factor, tf.raw_ops.AdjustContrastv2, colours.contrast)
 
 
 @RegisterPFor("AdjustHue", ANY)
 def adjust_hue(call: Call, images: Value, delta: Value) -> Any:
     """Turns the hue of (x - min) / (max - min); least and greatest channel stay what they are."""
-    return _adjusted(call, images, delta, tf.raw_ops.AdjustHue, _hue)
+    return _adjusted(call, images, delta, tf.raw_ops.AdjustHue, colours.hue)
 
 
 @RegisterPFor("AdjustSaturation", ANY)
 def adjust_saturation(call: Call, images: Value, scale: Value) -> Any:
     """The saturation times scale_i, clipped to [0, 1]."""
-    return _adjusted(call, images, scale, tf.raw_ops.AdjustSaturation, _saturation)
+    return _adjusted(call, images, scale, tf.raw_ops.AdjustSaturation, colours.saturation)
 
 
 _LARGE = 1 << 11  # elements of an image: these kernels compute more than they copy
@@ -186,30 +187,6 @@ def _adjusted(
             lead = [call.loop.static_length, *(shape or [None] * rank)]
             made.set_shape(lead)
     return Value.stacked(made)
-
-
-def _contrast(x: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    mean = tf.reduce_mean(x, [-3, -2], keepdims=True)
-    return (x - mean) * tf.cast(factor, x.dtype) + mean
-
-
-def _hue(x: tf.Tensor, delta: tf.Tensor) -> tf.Tensor:
-    low = tf.reduce_min(x, -1, keepdims=True)
-    spread = tf.reduce_max(x, -1, keepdims=True) - low
-    pure = tf.raw_ops.RGBToHSV(images=tf.math.divide_no_nan(x - low, spread))
-    hue = pure[..., :1] + tf.cast(delta, x.dtype)
-    hue -= tf.floor(hue)
-    one = tf.ones_like(hue)
-    turned = tf.raw_ops.HSVToRGB(images=tf.concat([hue, one, one], -1))
-    return turned * spread + low
-
-
-def _saturation(x: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
-    hue, saturation, value = tf.split(tf.raw_ops.RGBToHSV(images=x), 3, -1)
-    scaled = tf.clip_by_value(saturation * tf.cast(scale, x.dtype), 0, 1)
-    # Grey and black pixels stay as they are: their hue and saturation are zero.
-    hue, value = (t + tf.zeros_like(scaled) for t in (hue, value))
-    return tf.raw_ops.HSVToRGB(images=tf.concat([hue, scaled, value], -1))
 
 
 # ---------------------------------------------------------------------------

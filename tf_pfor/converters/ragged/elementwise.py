@@ -349,11 +349,9 @@ def bias_add(call: Call, value: Value, bias: Value) -> Any:
     return from_padded(value.in_any_rows + padded(call, bias, rank), sizes)
 
 
-@ragged_rule("AdjustHue AdjustSaturation Bitcast CheckNumerics CheckNumericsV2 HSVToRGB RGBToHSV")
-def of_elements(call: Call, x: Value, number: Value | None = None) -> Any:
+@ragged_rule("Bitcast CheckNumerics CheckNumericsV2 HSVToRGB RGBToHSV")
+def of_elements(call: Call, x: Ragged) -> Any:
     """Kernels that keep the sizes, of elements or of the pixels behind them: packed."""
-    if not isinstance(x, Ragged) or (number is not None and number.is_stacked):
-        raise CannotVectorize("its number differs between iterations")
     is_bitcast = call.op_type == "Bitcast"
     takes_last = call.output_dtype().size > x.dtype.size if is_bitcast else True
     if takes_last and "Numerics" not in call.op_type and x.n_leading == x.rank:

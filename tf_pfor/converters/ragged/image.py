@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor.converters.nn import _colours as colours
 from tf_pfor.converters.ragged._forms import (
     agreed,
     from_padded,
@@ -85,6 +86,47 @@ def _after_check(call: Call, x: tf.Tensor, sizes: Sequence[Any]) -> tf.Tensor:
     each = tf.stack([s.tensor for s in own])
     text = "an image has no pixels, or is resized to none, in some iterations. The sizes are"
     return call.after_check(each > 0, text, [each], x)
+
+
+@ragged_rule("AdjustContrastv2 AdjustHue AdjustSaturation")
+def adjust(call: Call, images: Value, amount: Value) -> Any:
+    """Colours of pixels: by the kernel if it computes each pixel for itself, else by a formula."""
+    if not isinstance(images, Ragged) or images.n_leading == images.rank:
+        raise CannotVectorize("the channels, or the amounts alone, differ between iterations")
+    is_contrast, rank = call.op_type == "AdjustContrastv2", images.rank
+    is_packed = call.uses_packed and not (is_contrast and rank > 3)  # batches have several means
+    x = images.tensor if is_packed else images.in_rows
+    ids = row_ids(images.sizes) if is_packed else None
+    if is_contrast:
+        made = colours.contrast(x, _of_rows(amount, x, ids), _means(images, ids))
+    elif amount.is_stacked:
+        formula = colours.hue if call.op_type == "AdjustHue" else colours.saturation
+        made = formula(x, _of_rows(amount, x, ids))
+    else:  # the kernel wants three axes
+        flat = tf.reshape(x, tf.stack([1, -1, tf.shape(x)[-1]]))
+        made = tf.reshape(call.rebuild(images=flat), tf.shape(x))
+    made.set_shape(x.shape)
+    return images.with_elements(made) if is_packed else from_padded(made, images.sizes)
+
+
+def _of_rows(number: Value, x: tf.Tensor, ids: tf.Tensor | None) -> tf.Tensor:
+    """A number of each row, for the packed form (``ids`` are its rows) or for the padded one."""
+    if not number.is_stacked:
+        return number.tensor
+    each = number.tensor if ids is None else tf.gather(number.tensor, ids)
+    return tf.reshape(each, [-1, *[1] * (len(x.shape) - 1)])
+
+
+def _means(images: Ragged, ids: tf.Tensor | None) -> tf.Tensor:
+    """The mean of each channel of an image: [n, ..., 1, 1, c], or beside the packed form."""
+    rank, rows = images.rank, images.in_rows
+    height, width = (_column(size_when_run(images, axis)) for axis in (rank - 3, rank - 2))
+    pixels = tf.cast(tf.reshape(height * width, [-1, *[1] * rank]), rows.dtype)
+    mean = tf.math.divide_no_nan(tf.reduce_sum(rows, [-3, -2], keepdims=True), pixels)
+    if ids is None:
+        return mean
+    mean = mean[:, 0] if len(images.sizes) == 1 else mean[:, 0, 0]
+    return tf.gather(mean, ids)
 
 
 def _along_rows(

@@ -226,7 +226,7 @@ def _softmax(call: Call, x: tf.Tensor) -> tf.Tensor:
     return made
 
 
-def _open(x: Ragged, low: Any) -> tf.Tensor:
+def _open(x: Ragged, low: float) -> tf.Tensor:
     """The padded form with ``low`` behind the end of the last axis, and finite elsewhere.
 
     That is zero in rows that are none, and of no elements.
