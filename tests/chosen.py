@@ -38,6 +38,7 @@ PART_OF_CALL_SITES = 0.25
 ALONE = (
     "tests/arrays/test_xla_ops.py::test_nothing_loops[XlaPad]",
     "tests/control_flow/test_doubled_in_branches.py::test_predicates_of_rows[1-twice]",
+    "tests/derivatives/test_derivatives_of_maps_of_loops.py::test_jacobian_forward[until_large]",
     "tests/fallback/test_gradients_by_captured.py::test_variable_assigned_before_the_gradient[eager]",
     "tests/lists/test_sizes_made_in_trips.py"
     "::test_table_of_gradients_in_the_body[inside-inside, two maps-chained]",

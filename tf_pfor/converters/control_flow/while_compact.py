@@ -76,7 +76,12 @@ class _Compact:
         """The loop of these rows: what it carries after its last trip."""
         emit, plan = self.call.emit, self.plan
         lists = [_new_list(emit, *e) for e in self._kept]
-        state = [[_apart(emit, t) for t in tensors] for tensors in start]
+        rows = emit("Range", np.int32(0), emit.dim(own[0], 0), np.int32(1))
+        rows = emit("PlaceholderWithDefault", rows, shape=tf.TensorShape([None]))
+        state = [
+            [_apart(emit, t, rows) for t in tensors] if c.layout is Layout.STACKED else tensors
+            for c, tensors in zip(self.carries, start)
+        ]
         number = [emit.constant(np.int32(0))] if plan.is_late else []
         scalar, rows = tf.TensorShape([]), tf.TensorShape([None])
         shapes = [
@@ -378,17 +383,17 @@ def _concat(emit: Emitter, handle: tf.Tensor, inner: Shape, dtype: tf.DType) -> 
     return made[0]
 
 
-def _apart(emit: Emitter, tensor: tf.Tensor) -> tf.Tensor:
-    """``tensor`` through a Reshape that keeps its shape; then the gradient has that shape, too.
+def _apart(emit: Emitter, tensor: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """[n, ...] as [k, ...], the same ``rows`` of a number that is not known before it runs.
 
-    The gradient of the loop has another number of rows in each trip. Where it is added to a
-    gradient of a static shape, Grappler takes this shape for the shape in all trips, and folds
-    zeros.
+    The gradient of the loop has another number of rows in each trip. Grappler and TensorFlow's
+    gradients of gradients take a static number for that in all trips.
     """
     shape = dims(tensor)
     if not is_static(shape) or not (tensor.dtype.is_floating or tensor.dtype.is_complex):
         return tensor
-    return emit("Reshape", tensor, np.asarray(shape, np.int32))
+    whole = emit("Reshape", tensor, np.asarray(shape, np.int32))  # its gradient is dense
+    return emit("GatherV2", whole, rows, np.int32(0))
 
 
 def _element_shape(inner: Shape) -> np.ndarray:

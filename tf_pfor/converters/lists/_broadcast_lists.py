@@ -130,8 +130,8 @@ def _spread_full(handle: tf.Tensor, dtype: tf.DType, size: Dim) -> tf.Tensor:
     return unpadded(Emitter(), made, handle)
 
 
-def _one_by_one(handle: tf.Tensor, dtype: tf.DType, size: Dim) -> tf.Tensor:
-    """The result of ``_spread`` for items of different shapes."""
+def _spread(handle: tf.Tensor, dtype: tf.DType, size: Dim) -> tf.Tensor:
+    """The list of [size, ...] of a list whose items may differ in shape, in the current graph."""
     raw = tf.raw_ops
     count = raw.TensorListLength(input_handle=handle)
     made = raw.TensorListReserve(element_shape=-1, num_elements=count, element_dtype=dtype)
@@ -143,19 +143,6 @@ def _one_by_one(handle: tf.Tensor, dtype: tf.DType, size: Dim) -> tf.Tensor:
         return t + 1, raw.TensorListSetItem(input_handle=made, index=t, item=_many(item, size))
 
     return tf.while_loop(lambda t, _: t < count, step, (0, made), maximum_iterations=count)[1]
-
-
-def _spread(handle: tf.Tensor, dtype: tf.DType, size: Dim) -> tf.Tensor:
-    """The list of [size, ...], in the current graph."""
-
-    def empty() -> tf.Tensor:
-        return tf.raw_ops.TensorListReserve(element_shape=-1, num_elements=0, element_dtype=dtype)
-
-    handle = tf.convert_to_tensor(handle)
-    if is_zeros(handle) or _tf.in_body(tf.compat.v1.get_default_graph()):
-        return _one_by_one(handle, dtype, size)
-    is_empty = tf.equal(tf.raw_ops.TensorListLength(input_handle=handle), 0)
-    return tf.cond(is_empty, empty, lambda: _spread_full(handle, dtype, size))
 
 
 # ---------------------------------------------------------------------------

@@ -77,14 +77,16 @@ def concat(call: Call, input_handle: Value) -> Any:
 
 @list_rule("TensorListConcatV2")
 def concat_v2(call: Call, input_handle: Value, element_shape: Value, leading_dims: Value) -> Any:
-    """Elements [n, d, ...] of one size: [T, n, d, ...] -> [n, T*d, ...]; else T pieces joined."""
+    """Elements [n, d, ...] of one size: [T, n, d, ...] -> [n, T*d, ...]; else pieces joined."""
     source = from_zero(call, input_handle)
     if leading_dims.is_stacked:
         raise CannotVectorize("the lengths of the pieces differ between iterations")
     shape = shape_input(call, "element_shape", size_of_rows(call, source), tf.int32)
     lengths = _tf.static_value(leading_dims.tensor)
     if lengths is None and leading_dims.inner_shape != (0,):
-        raise CannotVectorize("the lengths of the pieces are not known before running")
+        if known_lengths(source) is not None:
+            raise CannotVectorize("the lengths of the pieces are not known before running")
+        return _of_any_lengths(call, source, shape, leading_dims.tensor)
     if lengths is None or not lengths.size:
         return _concatenated(call, source, shape)
     if shape.shape.rank == 0 or known_lengths(source) is not None:
@@ -113,6 +115,49 @@ def _of_lengths(call: Call, source: Value, shape: tf.Tensor, lengths: np.ndarray
     return [Value.stacked(pick(call, source, joined)), made]
 
 
+def _of_any_lengths(
+    call: Call, source: Value, shape: tf.Tensor, lengths: tf.Tensor | None = None
+) -> list[Value]:
+    """Pieces [size, d_t, ...] one after the other, turned one by one: [d_t, size, ...].
+
+    Args:
+      call: the call.
+      source: the list.
+      shape: int32 [3 or more], the shape of a piece, d_t apart.
+      lengths: int64 [T], d_t of a piece that nobody has written; None if all are written.
+    """
+    emit, dtype, handle = call.emit, call.output_dtype(), source.tensor
+    rank = shape.shape.num_elements()
+    if shape.shape.rank == 0 or rank is None:
+        raise CannotVectorize("the rank of a list's elements is unknown")
+    if _tf.in_xla_context(emit.graph):
+        raise CannotVectorize("the lengths of the pieces are not known before running")
+
+    def step(t: tf.Tensor, made: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        each = shape
+        if lengths is not None:
+            each = tf.concat([shape[:1], tf.cast(lengths[t : t + 1], tf.int32), shape[2:]], 0)
+        piece = tf.raw_ops.TensorListGetItem(
+            input_handle=handle, index=t, element_shape=each, element_dtype=dtype
+        )
+        item = tf.transpose(piece, [1, 0, *range(2, rank)])
+        return t + 1, tf.raw_ops.TensorListSetItem(input_handle=made, index=t, item=item)
+
+    with emit.graph.as_default():
+        turned = tf.concat([[-1], shape[:1], shape[2:]], 0)
+        count = tf.raw_ops.TensorListLength(input_handle=handle)
+        made = tf.raw_ops.TensorListReserve(
+            element_shape=turned, num_elements=count, element_dtype=dtype
+        )
+        _, made = tf.while_loop(lambda t, _: t < count, step, (0, made), maximum_iterations=count)
+        leading = np.zeros([0], np.int64) if lengths is None else lengths
+        joined, found = tf.raw_ops.TensorListConcatV2(
+            input_handle=made, element_shape=turned, leading_dims=leading, element_dtype=dtype
+        )
+        joined = tf.transpose(joined, [1, 0, *range(2, rank)])  # [size, S, ...]
+    return [Value.stacked(pick(call, source, joined)), Value.unstacked(found)]
+
+
 def _with_length(call: Call, shape: tf.Tensor, length: int) -> tf.Tensor:
     """int32 [size, d, ...], the shape of a piece, with this d."""
     known = _tf.static_value(shape)
@@ -135,6 +180,9 @@ def _concatenated(call: Call, source: Value, shape: tf.Tensor) -> list[Value]:
         sizes = [emit.dim(p, 1) for p in pieces]
         lengths = cast(call, emit.shape_vector(sizes), tf.int64)
         return [Value.stacked(pick(call, source, joined)), Value.unstacked(lengths)]
+    known = _tf.static_value(shape)
+    if known is not None and known.ndim and known[1] < 0 and not _tf.in_xla_context(emit.graph):
+        return _of_any_lengths(call, source, shape)
     whole = dense(call, source, shape, may_pad=False)  # [T, size, d, ...]
     if whole.shape.rank is None:
         raise CannotVectorize("the rank of a list's elements is unknown")
