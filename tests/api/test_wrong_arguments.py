@@ -280,7 +280,7 @@ def test_a_statement_that_autograph_does_not_convert(f, caller):
     """The message names the function and the line of the statement; the advice helps."""
     line = f.__code__.co_firstlineno + 1
     place = f"that AutoGraph did not convert: the function {f.__name__} ({__file__}:{line})"
-    texts = (STATEMENTS[f], place, f"Decorate {f.__name__} with @tf.function")
+    texts = (STATEMENTS[f], place, "into a function of its own that has @tf.function")
     check(CALLS["eager"], lambda: tf_pfor.vectorized_map(CALLERS[caller](f), X), NO_TYPE, *texts)
     found = tf_pfor.vectorized_map(CALLERS[caller](tf.function(f)), X)
     assert found.shape == X.shape

@@ -91,3 +91,20 @@ def test_second_derivatives(body):
     np.testing.assert_allclose(twice, hessian, **close)
     product = tf_pfor.hvp(summed(body))(ROWS, ROWS)
     np.testing.assert_allclose(product, np.einsum("ijk,ik->ij", wanted, ROWS), **close)
+
+
+def test_gradient_of_steps_that_take_gradients():
+    """The places that a gradient in a trip reads are constants of a function that it calls."""
+
+    def one(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y, k = x, 0
+            while k < 2 and tf.norm(y) > 0.5:
+                y -= 0.1 * tf_pfor.grad(lambda z: z[0] ** 2 * z[1])(y)
+                k += 1
+        return tape.gradient(y, x)
+
+    found = tf_pfor.vectorized_map(one, ROWS, fallback="error")
+    alone = tf.function(one)
+    np.testing.assert_allclose(found, [alone(x) for x in ROWS], rtol=1e-10)

@@ -217,14 +217,13 @@ def _not_converted(why: Exception) -> str:
         if not pattern.search(str(why)):
             continue
         kind = statement_at(frame.line, iterates="iterates" in problem)
-        name = frame.name if frame.name.isidentifier() else "the function"
         if kind:
             return (
                 f"The body {problem} in {kind} that AutoGraph did not convert: {_named(frame)}. "
                 "AutoGraph leaves functions as they are that are called from tf.custom_gradient, "
                 "from one with do_not_convert, or from a lambda whose source it cannot tell from "
-                f"another in its line. Decorate {name} with @tf.function, or move the statement to "
-                f"a function that has it.{instead}"
+                "another in its line. Move the statement into a function of its own that has "
+                f"@tf.function, and call that.{instead}"
             )
     return ""
 

@@ -182,27 +182,44 @@ def _is_fixed(graph: tf.Graph, tensor: tf.Tensor, fixed: Collection[int], reads:
 
     ``reads`` says whether a read of a variable is.
     """
+    found = _inputs_of(graph, tensor, reads)
+    return found is not None and found <= {*fixed}
+
+
+def _inputs_of(graph: tf.Graph, tensor: tf.Tensor, reads: bool) -> set[int] | None:
+    """The positions of the inputs that a tensor depends on; None if on an effect or a whole list.
+
+    A function that is called is looked into: what it makes of a constant depends on no input.
+    """
     places = {t.op: i for i, t in enumerate(graph.inputs)}
-    seen: set[Any] = set()
-    todo = [tensor]
+    found, seen, todo = set[int](), set[Any](), [tensor]
     while todo:
         t = todo.pop()
         op = t.op
         if op in places:
-            if places[op] not in fixed or t.dtype == tf.variant:
-                return False
+            if t.dtype == tf.variant:
+                return None
+            found.add(places[op])
             continue
         if op.type == "TensorListPopBack" and t.value_index == 1:
             handle = op.inputs[0]
             while handle.op.type in ("Identity", "TensorListPopBack") and not handle.value_index:
                 handle = handle.op.inputs[0]
-            if places.get(handle.op) not in fixed:
-                return False
+            if handle.op not in places:
+                return None
+            found.add(places[handle.op])
+            continue
+        if op.type in _tf.CALLS:
+            inner = _tf.functions_of(op)[0]
+            read = _inputs_of(inner, inner.outputs[t.value_index], reads)
+            if read is None:
+                return None
+            todo += [op.inputs[i] for i in read]
             continue
         schema = _tf.schema(op.type)
         if schema is None or (schema.is_stateful and not (reads and op.type in READS)):
-            return False
+            return None
         if op not in seen:
             seen.add(op)
             todo += op.inputs
-    return True
+    return found
