@@ -32,7 +32,7 @@ _ATTRS = ("T", "body", "cond", "output_shapes", "parallel_iterations")
 
 # Up to this many elementary operations in a trip of all rows, copying the survivors costs more
 # than it saves.
-_CHEAP = 2_000_000
+_CHEAP = 400_000
 
 # The same for one row that is a few numbers: to copy one costs as much as some thirty sums.
 _CHEAP_ROW = 32
