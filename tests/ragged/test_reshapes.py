@@ -153,3 +153,12 @@ def test_jacobians_of_rows_of_no_elements(mapper, is_flat, lengths):
         want = body(row).numpy()
         np.testing.assert_allclose(got.flat_values.numpy().reshape(want.shape), want, rtol=1e-5)
     np.testing.assert_allclose(tape.gradient(loss, rows.flat_values), 36 * values**3, rtol=1e-5)
+
+
+def test_repeats_keep_the_sizes_that_rows_share():
+    """tf.repeat by a number of the row makes a shape out of parts of shapes."""
+    x, k = tf.reshape(tf.range(24.0), [3, 4, 2]), tf.constant([1, 3, 0])
+    found = tf_pfor.vectorized_map(lambda e: tf.repeat(e[0], e[1], 0), (x, k))
+    assert found.shape.as_list() == [3, None, 2]
+    for row, one, number in zip(found, x, k):
+        np.testing.assert_array_equal(row, tf.repeat(one, number, 0))

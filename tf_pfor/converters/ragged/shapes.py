@@ -174,6 +174,9 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     if not call.uses_packed:
         return _in_padded_form(call, tensor, target_sizes(call, shape, 1))
     target = target_sizes(call, shape, 1)
+    static = call.output_shape()
+    if static is not None:  # tf.repeat cuts the sizes of the row out of its shape
+        target = [t if d is None else d for t, d in zip(target, static, strict=True)]
     own: list[Any] = [
         *(sizes_of(tensor) if isinstance(tensor, Ragged) else tensor.inner_shape or ())
     ]
