@@ -180,8 +180,10 @@ def _concatenated(call: Call, source: Value, shape: tf.Tensor) -> list[Value]:
         sizes = [emit.dim(p, 1) for p in pieces]
         lengths = cast(call, emit.shape_vector(sizes), tf.int64)
         return [Value.stacked(pick(call, source, joined)), Value.unstacked(lengths)]
-    known = _tf.static_value(shape)
-    if known is not None and known.ndim and known[1] < 0 and not _tf.in_xla_context(emit.graph):
+    known, declared = _tf.static_value(shape), _tf.list_element(source.tensor)
+    told = declared is not None and declared[1].rank and declared[1][1] is not None
+    is_open = known is not None and known.ndim and known[1] < 0 and not told
+    if is_open and not _tf.in_xla_context(emit.graph):
         return _of_any_lengths(call, source, shape)
     whole = dense(call, source, shape, may_pad=False)  # [T, size, d, ...]
     if whole.shape.rank is None:

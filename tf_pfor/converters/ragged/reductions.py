@@ -255,8 +255,10 @@ def cross_entropy(call: Call, features: Value, labels: Value) -> Any:
         pair = agreed(call, (pair[0], axis), (pair[1], axis))
     logits, targets = pair
     assert isinstance(logits, Ragged)
+    shares_labels = is_sparse and not isinstance(logits.sizes[0], RowSizes)
+    if not isinstance(targets, Ragged) and not shares_labels:
+        raise CannotVectorize("the labels have one shape in all iterations")
     if logits.n_leading == 1 and call.uses_packed:
-        assert isinstance(targets, Ragged)
         made = call.rebuild(features=logits.tensor, labels=targets.tensor)
         return all_packed(made, logits.sizes)
     if logits.n_leading == 1:
@@ -275,7 +277,10 @@ def cross_entropy(call: Call, features: Value, labels: Value) -> Any:
 
 
 def _of_its_classes(call: Call, logits: Ragged, labels: Value) -> Value:
-    """Labels after a check that each is a class of its row; XLA gets -1 for others, as for NaN."""
+    """Labels after a check that each is a class of its row.
+
+    XLA checks nothing. It gets -1 for other labels, and makes NaN of that.
+    """
     at = labels.in_rows if isinstance(labels, Ragged) else call.stacked(labels)
     classes = logits.sizes[1]
     assert isinstance(classes, RowSizes)
