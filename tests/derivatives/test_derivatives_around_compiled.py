@@ -110,7 +110,7 @@ def words(maps, order):
 WORDS = [w for maps in (1, 2) for order in (1, 2, 3) for w in words(maps, order)]
 QUICK = ["DM", "MD", "DMD", "MDD", "DMDD", "DMM", "MMD", "DMMD", "DMDM"]
 # Refused, or refused by XLA; fails here when one is right, or a wrong number.
-FAILS = {True: {"DMMDD", "MDDMD"}, None: {"DDDMM"}}
+FAILS: dict = {True: {"DMMDD", "MDDMD"}, None: set()}
 
 
 def check_or_fails(word, jit):

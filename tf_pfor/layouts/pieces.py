@@ -41,6 +41,40 @@ def ranges(x: tf.Tensor, first: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     return joined(x, *of_ranges(x, first, lengths))
 
 
+def elements_repeated(x: tf.Tensor, which: tf.Tensor) -> tf.Tensor:
+    """Elements of axis 0, each some times in a row; the gradient adds up neighbours.
+
+    Args:
+      x: [total, ...].
+      which: int32, the numbers of the elements, in ascending order.
+    """
+    total = tf.shape(x)[0]
+
+    def back(dy: tf.Tensor, seen: Numbers | None) -> tf.Tensor:
+        at, size = seen or (which, total)
+        made = tf.math.segment_sum(dy, at)
+        left = size - tf.shape(made)[0]  # the last elements may be repeated no times
+        return tf.pad(made, tf.stack([[0, left], *[[0, 0]] * len(x.shape[1:])]))
+
+    return with_gradient(lambda t: tf.gather(t, which), x, [which, total], back)
+
+
+def pieces_repeated(x: tf.Tensor, cuts: tf.Tensor, which: tf.Tensor) -> tf.Tensor:
+    """Pieces of axis 0, one behind the other, each as often as it is named.
+
+    Args:
+      x: [total, ...].
+      cuts: int32 [pieces + 1], where the pieces begin, and the total.
+      which: int32, the numbers of the pieces.
+    """
+
+    def back(dy: tf.Tensor, seen: Numbers | None) -> tf.Tensor:
+        begins, numbers = seen or (cuts, which)
+        return tf.math.unsorted_segment_sum(dy, _places(begins, numbers), begins[-1])
+
+    return with_gradient(lambda t: copied(t, cuts, which), x, [cuts, which], back)
+
+
 def of_ranges(x: tf.Tensor, first: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The cuts before and behind each of such ranges, and which pieces they are."""
     both = quick.op("Reshape", quick.stack([first, quick.add(first, lengths)], 1), [-1])

@@ -66,6 +66,13 @@ _KERAS_SETTINGS = (
     "keras.src.random",
     "keras.src.regularizers",
 )
+# The content of a table is read when a trace runs.
+_TABLES = (
+    tf.lookup.StaticHashTable,
+    tf.lookup.StaticVocabularyTable,
+    tf.lookup.experimental.DenseHashTable,
+    tf.lookup.experimental.MutableHashTable,
+)
 _PLAIN = frozenset({bool, int, str, bytes, type(None)})
 _CONSTRUCTION = frozenset({"__init__", "__new__", "__post_init__"})
 _NEVER_TRACED = frozenset(
@@ -258,10 +265,22 @@ def _library(walk: Key, x: Any) -> None:
         walk.visit(x._f, _BY_IDENTITY)
     elif isinstance(x, tf.GradientTape):
         raise HoldsTape("it holds a GradientTape, whose state is not known")
+    elif isinstance(x, _TABLES):
+        _table(walk, x)
+    elif cls.__name__ == "PythonAPIDispatcher":  # of a function of TensorFlow
+        walk.parts.append(cls)
     elif cls.__module__ == "numpy" and callable(x):  # ufuncs and dispatched functions
         walk.parts.append(x)
     else:
         raise Uncacheable(f"it holds a {cls.__qualname__}, whose state is not known")
+
+
+def _table(walk: Key, x: Any) -> None:
+    """The identity, and those of its handle, its default value, and tables in it."""
+    walk.token(x)
+    for value in vars(x).values():
+        if isinstance(value, (tf.Tensor, *_TABLES)):
+            walk.visit(value, _BY_IDENTITY)
 
 
 def _keras(x: object) -> _Visitor:

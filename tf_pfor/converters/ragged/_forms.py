@@ -18,7 +18,8 @@ from tf_pfor.core.facts import REDUCTION, facts_of, neutral_element
 from tf_pfor.core.shapes import expand_to_rank
 from tf_pfor.core.values import Value
 from tf_pfor.layouts import quick
-from tf_pfor.layouts.packing import largest, masked
+from tf_pfor.layouts.packing import largest, masked, shared
+from tf_pfor.layouts.pieces import elements_repeated, pieces_repeated
 from tf_pfor.layouts.ragged import SAYS_SO, Ragged, RowShape, RowSizes, Size, same_sizes
 from tf_pfor.layouts.ragged_parts import packed_to
 from tf_pfor.layouts.row_sizes import dim, is_one, row_counts
@@ -339,7 +340,9 @@ def takes_packed(call: Call, *values: Value) -> bool:
     return call.uses_packed and any(v.is_packed or not v.is_padded for v in known)
 
 
-def aligned(call: Call, value: Value, sizes: Sequence[Size], rank: int) -> tf.Tensor | None:
+def aligned(
+    call: Call, value: Value, sizes: Sequence[Size], rank: int, *, may_repeat: bool = False
+) -> tf.Tensor | None:
     """``value`` so that it broadcasts with the packed form of these sizes; None if it does not.
 
     Args:
@@ -347,13 +350,14 @@ def aligned(call: Call, value: Value, sizes: Sequence[Size], rank: int) -> tf.Te
       value: an operand of broadcasting.
       sizes: the sizes of the leading axes of the result.
       rank: the inner rank of the result.
+      may_repeat: whether elements may be repeated along axes that differ between rows.
     """
     missing, count = rank - value.rank, len(sizes)
     mine = [value.size_at(i - missing) for i in range(count)]
     if isinstance(value, Ragged) and not all(is_one(s) for s in mine):
-        if missing or not same_sizes(mine, sizes):
-            return None
-        return packed_to(value, count)
+        if not missing and same_sizes(mine, sizes):
+            return packed_to(value, count)
+        return _repeated_along(value, sizes, mine, count - missing) if may_repeat else None
     if not all(is_one(s) for s in mine):
         return None
     leading = max(count - missing, 0)  # its own axes of size one
@@ -363,6 +367,53 @@ def aligned(call: Call, value: Value, sizes: Sequence[Size], rank: int) -> tf.Te
     fixed = Value.stacked(tf.squeeze(tensor, [*range(1, leading + 1)]) if leading else tensor)
     wide = expand_to_rank(call, fixed, rank - count)
     return tf.gather(wide, row_ids(sizes))
+
+
+def _repeated_along(
+    value: Ragged, sizes: Sequence[Size], mine: Sequence[Any], count: int
+) -> tf.Tensor | None:
+    """Packed rows, broadcast along the first or the last axes, as in x[:, None] and x[None].
+
+    Args:
+      value: the rows.
+      sizes: the sizes of the leading axes of the result.
+      mine: the sizes of the rows along these axes.
+      count: how many of the axes the rows have.
+
+    Returns:
+      The packed form; None where both the first and the last axes are repeated.
+    """
+    own = [i for i, size in enumerate(mine) if not is_one(size)]
+    fits = all(same_sizes([mine[i]], [sizes[i]]) for i in own)
+    before, after = sizes[: own[0]], sizes[own[-1] + 1 :]
+    is_first, is_last = (not all(map(is_one, some)) for some in (before, after))
+    is_gap = len(own) < own[-1] + 1 - own[0]
+    if not fits or is_gap or (is_first and is_last) or value.n_leading > count:
+        return None
+    x, within = packed_to(value, count), sizes[own[0] : own[-1] + 1]
+    if is_last:
+        ids = lambda: RowSizes.of(_times(row_counts(after), within)).rows  # noqa: E731
+        return elements_repeated(x, shared(sizes, ("elements", own[-1]), ids))
+    if not is_first:
+        return x
+    if not any(isinstance(s, RowSizes) for s in before):
+        return None
+    return pieces_repeated(
+        x,
+        shared(within, "splits", lambda: _splits(within)),
+        shared(before, "rows", lambda: row_ids(before)),
+    )
+
+
+def _times(count: Any, sizes: Sequence[Size]) -> tf.Tensor:
+    """int32 [total]: a number of the row, or of all rows, for each element of the packed form."""
+    rows = row_ids(sizes)
+    return tf.gather(tf.broadcast_to(count, tf.shape(row_counts(sizes))), rows)
+
+
+def _splits(sizes: Sequence[Size]) -> tf.Tensor:
+    """int32 [n + 1]: where the rows begin in the packed form, and where the last one ends."""
+    return RowSizes.of(row_counts(sizes)).splits
 
 
 def padded(call: Call, value: Value, rank: int) -> tf.Tensor:

@@ -41,6 +41,7 @@ from tf_pfor.core.facts import (
 )
 from tf_pfor.core.shapes import expand_to_rank
 from tf_pfor.core.values import Value
+from tf_pfor.layouts import cpu_kernels
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
@@ -78,7 +79,8 @@ def _broadcast(call: Call, inputs: Sequence[Value], **attrs: object) -> Any:
         made, is_tame = _in_padding(call, inputs, slope, value, **attrs)
         return from_padded(made, sizes, is_tame=is_tame)
     if call.uses_packed and all(s is not None for s in sizes):
-        operands = [aligned(call, v, sizes, rank) for v in inputs]
+        may_repeat = _repeats_packed(call, inputs, sizes)
+        operands = [aligned(call, v, sizes, rank, may_repeat=may_repeat) for v in inputs]
         if all(t is not None for t in operands):
             return Ragged.packed(call.rebuild(**dict(zip(names, operands)), **attrs), sizes)
     if facts.slope >= worst or facts.may_fail:  # else zero times infinite is a gradient
@@ -113,6 +115,16 @@ def _stay_padded(call: Call, inputs: Sequence[Value], sizes: Sequence[Any]) -> b
     several = sum(isinstance(s, RowSizes) for s in sizes) > 1 and None not in sizes
     are_numbers = len(sizes) == max(v.rank for v in inputs)
     return several and are_numbers and call.uses_packed and not takes_packed(call, *inputs)
+
+
+def _repeats_packed(call: Call, inputs: Sequence[Value], sizes: Sequence[Any]) -> bool:
+    """Whether packed vectors are repeated along axes that differ, as in x[:, None] - x[None].
+
+    Padding would cost the square of the largest size for each row. Kernels that repeat pieces of
+    memory run on CPUs; numbers stay padded, for scores of attention (``_stay_padded``).
+    """
+    are_packed = all(takes_packed(call, v) for v in inputs if isinstance(v, Ragged))
+    return are_packed and len(sizes) < max(v.rank for v in inputs) and cpu_kernels.may_run()
 
 
 def _in_padding(

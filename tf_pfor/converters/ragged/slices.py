@@ -39,7 +39,7 @@ def sliced(call: Call, input: Value, begin: Value, end: Value, strides: Value) -
     """x[:k], x[a:b, :w]: ranges whose bounds differ between rows."""
     is_all = call.loop.is_whole and not call.loop.is_block
     if _graphs.are_rows(call.op) and is_all and not input.is_stacked and call.uses_packed:
-        return Ragged.packed(input.tensor, [_row_sizes(begin, end)])
+        return Ragged.packed(input.tensor, [_row_sizes(*map(call.stacked, (begin, end)))])
     items = items_of(call, input.rank)
     if any(i.kind == "index" and not i.is_static for i in items):
         raise CannotVectorize("an index differs between iterations, beside a range that does")
@@ -57,9 +57,9 @@ def without_known(x: Value, items: Sequence[Item]) -> tf.Tensor:
     return x.tensor[tuple([*lead, *[item.python for item in items]])]
 
 
-def _row_sizes(begin: Value, end: Value) -> RowSizes:
-    """The sizes of rows that lie one behind the other."""
-    starts, ends = (tf.cast(v.tensor, tf.int32) for v in (begin, end))
+def _row_sizes(begin: tf.Tensor, end: tf.Tensor) -> RowSizes:
+    """The sizes of rows that lie one behind the other; the bounds are [n, 1]."""
+    starts, ends = (tf.cast(x, tf.int32) for x in (begin, end))
     splits = tf.concat([tf.zeros([1], tf.int32), ends[:, 0]], 0)
     return RowSizes(Cell((ends - starts)[:, 0]), splits=splits)
 
