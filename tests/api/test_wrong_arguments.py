@@ -197,12 +197,13 @@ def test_python_that_needs_values(call, kind):
     )
 
 
-def test_a_list_that_a_loop_fills(call):
+@pytest.mark.parametrize("ends", ["stacked", "returned"])
+def test_a_list_that_a_loop_fills(call, ends):
     def body(x):
         found = []
         for v in x:
-            found.append(v)
-        return tf.stack(found)
+            found.append(v * 2.0)
+        return tf.stack(found) if ends == "stacked" else found
 
     texts = ("outside of it", "test_wrong_arguments.py", "tf.TensorArray")
     check(call, lambda: tf_pfor.vectorized_map(body, X), NO_TYPE, *texts)
@@ -284,6 +285,31 @@ def test_a_statement_that_autograph_does_not_convert(f, caller):
     check(CALLS["eager"], lambda: tf_pfor.vectorized_map(CALLERS[caller](f), X), NO_TYPE, *texts)
     found = tf_pfor.vectorized_map(CALLERS[caller](tf.function(f)), X)
     assert found.shape == X.shape
+
+
+class Doubles(tf.keras.layers.Layer):
+    def call(self, x):
+        if tf.reduce_sum(x) > 0:
+            x = x * 2.0
+        return x
+
+
+class OnRows(tf.keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.inner = Doubles()
+
+    def call(self, x):
+        return self.inner(x) + 1.0
+
+
+@pytest.mark.parametrize("layer", [Doubles, OnRows])
+def test_a_statement_in_a_layer_of_keras(layer):
+    """The message names what helps, and it does."""
+    body, line = layer(), Doubles.call.__code__.co_firstlineno + 1
+    texts = ("an if statement", f"the function call ({__file__}:{line})", "Put @tf.function on it")
+    check(CALLS["eager"], lambda: tf_pfor.vectorized_map(body, X), NO_TYPE, *texts)
+    assert tf_pfor.keras.Vectorized(layer())(X).shape == X.shape
 
 
 @pytest.mark.parametrize("caller", CALLERS)

@@ -6,6 +6,7 @@ import dataclasses
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import tf_pfor
@@ -31,6 +32,45 @@ def test_variables_count_by_identity_and_are_read_each_time():
     assert counts() == (1, 1, 0)
     v = tf.Variable(5.0)
     close(each(lambda x: x * v, X), X * 5.0)
+
+
+def table(kind, **values):
+    """A table of words, filled."""
+    words, numbers = tf.constant([*values]), tf.constant([*values.values()], tf.int64)
+    known = tf.lookup.KeyValueTensorInitializer(words, numbers)
+    if kind == "static":
+        return tf.lookup.StaticHashTable(known, -1)
+    if kind == "vocabulary":
+        return tf.lookup.StaticVocabularyTable(known, 1)
+    of = tf.lookup.experimental
+    options = {"empty_key": "", "deleted_key": "$"} if kind == "dense" else {}
+    made = of.DenseHashTable if kind == "dense" else of.MutableHashTable
+    made = made(tf.string, tf.int64, -1, **options)
+    made.insert(words, numbers)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["static", "vocabulary", "mutable", "dense"])
+def test_tables_count_by_identity_and_are_read_each_time(kind):
+    words, known = tf.constant(["a", "b", "a"]), table(kind, a=0, b=1)
+    for _ in range(2):
+        close(each(lambda s: known.lookup(s), words), [0, 1, 0])
+    assert counts() == (1, 1, 0)
+    if kind in ("mutable", "dense"):
+        known.insert(tf.constant(["b"]), tf.constant([5], tf.int64))
+        close(each(lambda s: known.lookup(s), words), [0, 5, 0])
+        assert counts() == (2, 1, 0)
+    known = table(kind, a=1, b=0)
+    close(each(lambda s: known.lookup(s), words), [1, 0, 1])
+    assert counts()[1:] == (1, 0)
+
+
+@pytest.mark.parametrize("decode", [tf.io.decode_png, tf.image.decode_jpeg], ids=["png", "jpeg"])
+def test_decoders_of_images(decode):
+    images = tf.fill([2], tf.io.encode_png(tf.ones([2, 2, 3], tf.uint8)))
+    for _ in range(2):
+        close(each(lambda s: tf.reduce_sum(decode(s, channels=3)), images), [12, 12])
+    assert counts() == (1, 1, 0)
 
 
 class Module(tf.Module):

@@ -24,7 +24,15 @@ from tf_pfor.layouts.pieces import (
     of_ranges,
     with_gradient,
 )
-from tf_pfor.layouts.row_sizes import RowSizes, Size, as_number, beside, count_of, dims_of
+from tf_pfor.layouts.row_sizes import (
+    RowSizes,
+    Size,
+    as_number,
+    beside,
+    count_of,
+    dims_of,
+    row_counts,
+)
 
 
 def largest(size: Size) -> Any:
@@ -175,17 +183,18 @@ def _scattered(
     packed: tf.Tensor, sizes: Sequence[Size], n: Dim, room: Sequence[Any], rest: Sequence[Any]
 ) -> tf.Tensor:
     if _copies(packed.dtype, sizes, packed.shape[1:]):
-        differ = [k for k, s in enumerate(sizes) if isinstance(s, RowSizes)]
-        size: Any = sizes[differ[0]]
+        differ = {k: s for k, s in enumerate(sizes) if isinstance(s, RowSizes)}
+        lines = [*differ.values()]
+        partitions = [_line_splits(lines[: k + 1]) for k in range(len(lines))]
         made = tf.raw_ops.RaggedTensorToTensor(
-            shape=tf.stack([n, room[differ[0]], *rest]),
+            shape=tf.stack([n, *[room[k] for k in differ], *rest]),
             values=packed,
             default_value=tf.zeros([], packed.dtype),
-            row_partition_tensors=[size.splits],
-            row_partition_types=["ROW_SPLITS"],
+            row_partition_tensors=partitions,
+            row_partition_types=["ROW_SPLITS"] * len(partitions),
         )
-        others = [tf.newaxis if k not in differ else slice(None) for k in range(len(sizes))]
-        return made if len(sizes) == 1 else made[(slice(None), *others)]
+        others = [slice(None) if k in differ else tf.newaxis for k in range(len(sizes))]
+        return made if len(lines) == len(sizes) else made[(slice(None), *others)]
     at = places_of(sizes)
     if None in packed.shape[1:]:
         some = tf.where(tf.reduce_prod(tf.stack(rest)) > 0, tf.shape(packed)[0], 0)
@@ -196,6 +205,19 @@ def _scattered(
     numbers = tf.scatter_nd(at, tf.range(tf.shape(at)[0]) + 1, shape)
     empty = tf.zeros(tf.concat([[1], tf.shape(packed)[1:]], 0), packed.dtype)
     return tf.gather(tf.concat([empty, packed], 0), numbers)
+
+
+def _line_splits(sizes: Sequence[RowSizes]) -> tf.Tensor:
+    """int32: where the lines along the last of some axes begin, and where the last line ends."""
+    *before, size = sizes
+    if not before:
+        return size.splits
+
+    def make() -> tf.Tensor:
+        rows = RowSizes.of(row_counts(before)).rows if len(before) > 1 else before[0].rows
+        return RowSizes.of(quick.gather(size.tensor, rows)).splits
+
+    return shared(sizes, "line splits", make)
 
 
 _DTYPES = frozenset(
@@ -218,9 +240,8 @@ _DTYPES = frozenset(
 
 
 def _copies(dtype: tf.DType, sizes: Sequence[Size], rest: tf.TensorShape) -> bool:
-    """Whether the kernel that copies row by row takes it, and nobody has to convert that."""
-    others = [s for s in sizes if not isinstance(s, RowSizes)]
-    is_one = len(others) == len(sizes) - 1 and all(isinstance(s, int) and s == 1 for s in others)
+    """Whether the kernel that copies line by line takes it, and nobody has to convert that."""
+    is_one = all(isinstance(s, RowSizes) or (isinstance(s, int) and s == 1) for s in sizes)
     is_known = rest.is_fully_defined() and 0 not in rest
     return is_one and is_known and dtype in _DTYPES and cpu_kernels.may_run()
 

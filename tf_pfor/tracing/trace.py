@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor._tf import _graphs, _stacks, _strategies
 from tf_pfor.core import nests
 from tf_pfor.core.accesses import Access, accesses, handle_key
@@ -87,6 +88,7 @@ def trace(
         structure = tf.nest.map_structure(dense, structure)
         kept["structure"] = structure
         kept["leaves"] = nests.flatten(structure)
+        _check_outside(kept["leaves"])
         return [_as_tensor(x) for x in kept["leaves"] if not _is_silent(x)]
 
     graph = _graphs.trace("pfor_body", run, specs)
@@ -108,6 +110,22 @@ def trace(
         return body
     changed = [handle for handle, _ in changed_variables(body)]
     return dataclasses.replace(body, copied=tuple(filter(_strategies.is_first_copy, changed)))
+
+
+def _check_outside(leaves: Sequence[Any]) -> None:
+    """Refuses tensors that were made in a loop or a branch, and handed on by Python."""
+    here = tf.compat.v1.get_default_graph()
+    for x in leaves:
+        graph = x.graph if isinstance(x, tf.Tensor) and tf.is_symbolic_tensor(x) else here
+        while graph is not here and graph is not None:
+            graph = getattr(graph, "outer_graph", None)
+            if graph is here:
+                raise ArgumentTypeError(
+                    "The body returns a tensor of a loop or a branch outside of it: "
+                    f"'{x.op.type}' ({_tf.user_line(x.op) or 'line unknown'}). Collect what a loop "
+                    "makes in a tf.TensorArray, or use tf.map_fn. Return from a branch what it "
+                    "makes."
+                )
 
 
 def trace_for_all_copies(

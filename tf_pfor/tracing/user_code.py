@@ -96,6 +96,18 @@ _IN_STATEMENTS = (
 )
 
 
+_BY_KERAS = re.compile(r"when calling \S+\.call\(\)")
+_OF_KERAS = (
+    "Keras does not let AutoGraph convert the call of a layer. Put @tf.function on it, or call "
+    "tf_pfor.keras.Vectorized(layer) on all rows."
+)
+_OF_OTHERS = (
+    "AutoGraph leaves functions as they are that are called from tf.custom_gradient, from one with "
+    "do_not_convert, or from a lambda whose source it cannot tell from another in its line. Move "
+    "the statement into a function of its own that has @tf.function, and call that."
+)
+
+
 def autographed(function: Callable[..., Any], caller: str = "") -> Any:
     """``function`` with Python control flow on tensors converted, as tf.function does.
 
@@ -220,10 +232,7 @@ def _not_converted(why: Exception) -> str:
         if kind:
             return (
                 f"The body {problem} in {kind} that AutoGraph did not convert: {_named(frame)}. "
-                "AutoGraph leaves functions as they are that are called from tf.custom_gradient, "
-                "from one with do_not_convert, or from a lambda whose source it cannot tell from "
-                "another in its line. Move the statement into a function of its own that has "
-                f"@tf.function, and call that.{instead}"
+                f"{_OF_KERAS if _BY_KERAS.search(str(why)) else _OF_OTHERS}{instead}"
             )
     return ""
 

@@ -14,6 +14,7 @@ from tf_pfor.converters.ragged._forms import (
     behind,
     from_padded,
     of_equal_room,
+    of_room,
     row_sizes,
     unified,
     with_room,
@@ -88,15 +89,20 @@ def _packed(call: Call, sizes: Sequence[Size], **inputs: Any) -> list[Value]:
 
 @ragged_rule("Unpack", of_shapes=True)
 def unpack(call: Call, value: Value) -> Any:
-    """Along an axis that all rows share; a shape into its sizes."""
+    """Along an axis that all rows share, or of which each row has ``num``; a shape into sizes."""
     before, num = call.attr("axis") % value.rank, call.attr("num")
     if isinstance(value, RowShape):
         return [size_value(call.emit, size, value.dtype) for size in value.sizes]
     if not isinstance(value, Ragged):
         raise CannotVectorize("numbers of one shape")
-    if before < value.n_leading and isinstance(value.sizes[before], int):
-        rest = [s for k, s in enumerate(value.sizes) if k != before]
-        parts = tf.unstack(value.in_rows, num, before + 1)
+    size = value.sizes[before] if before < value.n_leading else None
+    if isinstance(size, int) or (isinstance(size, RowSizes) and call.uses_packed):
+        rows, rest = value.in_rows, [s for k, s in enumerate(value.sizes) if k != before]
+        if isinstance(size, RowSizes):
+            text = f"{num} values are unpacked, and a row has another number. The numbers are"
+            rows = of_room(rows, before + 1, num)
+            rows = call.after_check(tf.equal(size.tensor, num), text, [size.tensor], rows)
+        parts = tf.unstack(rows, num, before + 1)
         return [from_padded(p, rest, is_clean=True) for p in parts]
     axis = _behind(call, value, before)
     return _packed(call, value.sizes, value=value.tensor, axis=axis)

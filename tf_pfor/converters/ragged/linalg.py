@@ -31,10 +31,10 @@ from tf_pfor.converters.ragged._windows import Moved, size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.packing import largest, masked
+from tf_pfor.layouts.packing import largest, mask_of, masked
 from tf_pfor.layouts.ragged import Ragged, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import ragged_rule
-from tf_pfor.layouts.row_sizes import as_number
+from tf_pfor.layouts.row_sizes import as_number, dims_of
 
 _OF_MATRICES = """
     Cholesky LogMatrixDeterminant MatrixDeterminant MatrixInverse
@@ -360,17 +360,20 @@ def _square(input: Ragged) -> RowSizes:
 
 def _beside_identity(input: Ragged) -> tf.Tensor:
     """[n, ..., L, L]: the matrices, and the identity in the block below, to the largest size."""
-    return _beside(input, tf.ones([], input.dtype))
+    return _beside(input, tf.ones([1], input.dtype))
 
 
 def _beside(input: Ragged, number: tf.Tensor) -> tf.Tensor:
-    """The matrices, and a number on the diagonal of the block below, to the largest size."""
-    size = _square(input)
-    x = masked(input.in_rows, input.sizes)
-    room = tf.shape(x)[-1]
-    outside = tf.cast(tf.range(room)[None] >= size.tensor[:, None], x.dtype)  # [n, L]
-    shape = [-1, *[1] * (input.rank - 2), room]
-    return x + tf.linalg.diag(number * tf.reshape(outside, tf.stack(shape)))
+    """The matrices, and a number on the diagonal of the block below, to the largest size.
+
+    Args:
+      input: square matrices.
+      number: [..., 1], one number for each matrix, or for all of them.
+    """
+    _square(input)
+    x = input.in_rows
+    below = tf.where(tf.eye(tf.shape(x)[-1], dtype=tf.bool), number[..., tf.newaxis], 0)
+    return tf.where(mask_of(input.sizes, dims_of(x, 1)), x, below)
 
 
 def _bound(input: Ragged, *, of_lower: bool = False) -> tf.Tensor:
