@@ -1,6 +1,7 @@
 """Ragged rows change between their packed and padded forms: nothing comes out of the padding."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import tf_pfor
@@ -150,6 +151,40 @@ def test_ragged_elements_are_not_padded():
     types = {op.type for op in run.get_concrete_function(rows).graph.get_operations()}
     assert not types & {"RaggedTensorToTensor", "GatherV2", "GatherNd", "ScatterNd", "Where"}
     assert run(rows).row_lengths().numpy().tolist() == [1, 0, 5]
+
+
+def test_pairs_of_vectors_are_not_padded():
+    points = tf.RaggedTensor.from_row_lengths(tf.ones([7, 2]), [1, 0, 5, 1])
+    weigh = lambda r: tf.reduce_sum(tf.exp(r[:, None] - r[None]) * tf.cast(tf.size(r), tf.float32))
+
+    @tf.function
+    def run(rows):
+        with tf.GradientTape() as tape:
+            tape.watch(rows.flat_values)
+            found = tf_pfor.vectorized_map(weigh, rows)
+        return found, tape.gradient(found, rows.flat_values)
+
+    graph = run.get_concrete_function(points).graph
+    types = {op.type for op in graph.get_operations()}
+    assert "RaggedGather" in types
+    assert not types & {"RaggedTensorToTensor", "GatherNd", "ScatterNd", "Where"}
+    found, slopes = run(points)
+    assert found.numpy().tolist() == [4.0, 0.0, 500.0, 4.0]
+    np.testing.assert_allclose(slopes, np.zeros([7, 2]), atol=1e-5)
+
+
+@pytest.mark.parametrize("lengths", [[4, 0], [0, 4], [0, 0], [4], [2, 0, 2]])
+def test_constant_lengths(lengths):
+    """In a graph the begins of rows may be one constant, or their ends."""
+    values = tf.range(float(sum(lengths)))
+
+    @tf.function
+    def run(values):
+        rows = tf.RaggedTensor.from_row_lengths(values, lengths)
+        return tf_pfor.vectorized_map(lambda r: tf.reduce_sum(r) + 1.0, rows)
+
+    wanted = [np.sum(part) + 1 for part in np.split(values, np.cumsum(lengths)[:-1])]
+    np.testing.assert_allclose(run(values), wanted)
 
 
 def test_explain_says_the_form():

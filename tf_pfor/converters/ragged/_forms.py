@@ -299,8 +299,7 @@ def row_ids(sizes: Sequence[Size]) -> tf.Tensor:
     """int32 [total]: of which row the elements of the packed form are."""
     if len(sizes) == 1 and isinstance(sizes[0], RowSizes):
         return sizes[0].rows
-    counts = row_counts(sizes)
-    return tf.repeat(tf.range(tf.shape(counts)[0]), counts)
+    return shared(sizes, "row ids", lambda: RowSizes.of(row_counts(sizes)).rows)
 
 
 def row_sizes(call: Call, tensor: tf.Tensor, most: int | None = None) -> RowSizes:
