@@ -171,7 +171,7 @@ BODIES = {
     "degrees":
         lambda x, k: tf.math.unsorted_segment_sum(tf.ones([k]), tf.range(k) % 2, tf.shape(x)[1]),
     "counted": lambda x, k: tf.math.bincount(tf.range(k) % 3, minlength=4, maxlength=4),
-    "pairs": lambda x, k: tf.exp(-tf.reduce_sum((x[:k, None] - x[None, :k]) ** 2, -1)),
+    "kernel of pairs": lambda x, k: tf.exp(-tf.reduce_sum((x[:k, None] - x[None, :k]) ** 2, -1)),
     "pairs of two cuts": lambda x, k: tf.where(x[:k, None] > x[None, k // 2 :], x[:k, None], 0.5),
     "messages": lambda x, k: tf.reduce_sum(tf.nn.relu(x[:k, None] @ W - x[None, :k] @ W), 1),
     "triples": lambda x, k: tf.reduce_sum(
