@@ -276,7 +276,7 @@ def _library(walk: Key, x: Any) -> None:
 
 
 def _table(walk: Key, x: Any) -> None:
-    """The identity, and those of its handle, its default value, and tables in it."""
+    """The identity of a table, of its handle and its default value, and of tables in it."""
     walk.token(x)
     for value in vars(x).values():
         if isinstance(value, (tf.Tensor, *_TABLES)):

@@ -377,7 +377,7 @@ def _repeated_along(
       value: the rows.
       sizes: the sizes of the leading axes of the result.
       mine: the sizes of the rows along these axes.
-      count: how many of the axes the rows have.
+      count: the number of these axes that the rows have.
 
     Returns:
       The packed form; None where both the first and the last axes are repeated.

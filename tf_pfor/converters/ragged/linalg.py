@@ -372,7 +372,7 @@ def _beside(input: Ragged, number: tf.Tensor) -> tf.Tensor:
     """
     _square(input)
     x = input.in_rows
-    below = tf.where(tf.eye(tf.shape(x)[-1], dtype=tf.bool), number[..., tf.newaxis], 0)
+    below = tf.where(tf.eye(tf.shape(x)[-1], dtype=tf.bool), tf.expand_dims(number, -1), 0)
     return tf.where(mask_of(input.sizes, dims_of(x, 1)), x, below)
 
 
